@@ -9,17 +9,17 @@ use parking_lot::Mutex;
 
 use super::context::LevelZeroContext;
 use super::enqueue_work::{LastRun, RunRequest};
-use super::lower::{lower, lower_update};
+use super::lower::lower;
 use super::operation::LevelZeroOperation;
 use super::options::Lowering;
 use super::queue::LevelZeroQueue;
 use super::recording::ListRecording;
 use super::run_slot::SlotRun;
 use super::sys::DriverResult;
+use crate::hal::support::list_update::ReplacedParts;
 use crate::hal::support::recorded_commands::RecordedCommands;
 use crate::hal::support::refusal;
 use crate::hal::support::retired::Retired;
-use crate::hal::support::staged_update::StagedUpdate;
 use crate::hal::{
     Appended, Command, CommandBuffer, CommandBufferDesc, CommandBufferInfo, CommandUpdate, Queue, Signal,
     SyncPoint, WaitList,
@@ -44,7 +44,7 @@ struct Runs {
     /// The last run, which the next must not overlap.
     last: Option<LastRun>,
     /// What updates have replaced, with the last run that may use it.
-    retired: Retired<SlotRun, (VecDeque<ListRecording>, StagedUpdate<LevelZeroOperation>)>,
+    retired: Retired<SlotRun, (VecDeque<ListRecording>, ReplacedParts<LevelZeroOperation>)>,
 }
 
 impl Runs {
@@ -97,13 +97,16 @@ impl LevelZeroCommandBuffer {
         Ok(())
     }
 
-    /// Puts the staged commands in place, in the first recording if it is idle, or else in a new
-    /// one. Enqueued runs keep the old ones.
-    fn apply(&mut self, mut update: StagedUpdate<LevelZeroOperation>) -> Result<()> {
-        update.exchange(&mut self.recorded);
+    /// Changes the first recording after an update of the commands, if it is idle, or else makes a new one.
+    /// Enqueued runs keep the old one.
+    fn apply(&mut self, updated: Result<ReplacedParts<LevelZeroOperation>>) -> Result<()> {
+        let parts = updated.map_err(|error| self.context.error(error))?;
+        if parts.0.is_empty() {
+            return Ok(());
+        }
         let runs = self.runs.get_mut();
         let first = runs.recordings.front_mut().filter(|first| matches!(first.is_idle(), Ok(true)));
-        let is_changed = first.map(|first| first.change_in_place(update.changed_launches(&self.recorded)));
+        let is_changed = first.map(|first| first.change_in_place(&self.recorded.commands, &parts));
         let replaced = if is_changed == Some(true) {
             runs.recordings.split_off(1)
         } else {
@@ -114,14 +117,14 @@ impl LevelZeroCommandBuffer {
             match self.record() {
                 Ok(new) => std::mem::replace(&mut self.runs.get_mut().recordings, VecDeque::from([new])),
                 Err(error) => {
-                    update.exchange(&mut self.recorded);
+                    parts.restore(&self.context, &mut self.recorded);
                     return Err(error);
                 }
             }
         };
         let runs = self.runs.get_mut();
         if let Some(pending) = runs.pending().cloned() {
-            runs.retired.keep(pending, (replaced, update));
+            runs.retired.keep(pending, (replaced, parts));
         }
         Ok(())
     }
@@ -184,17 +187,15 @@ impl CommandBuffer for LevelZeroCommandBuffer {
     }
 
     fn update(&mut self, updates: &[CommandUpdate]) -> Result<()> {
-        let lower = |command: &Command| lower_update(&self.context, command);
-        let staged = StagedUpdate::of_changes(updates, &self.recorded, lower);
-        let staged = staged.map_err(|error| self.context.error(error))?;
-        if staged.is_empty() { Ok(()) } else { self.apply(staged) }
+        let updated = self.recorded.update(&self.context, updates);
+        self.apply(updated)
     }
 
     fn update_from(&mut self, other: &dyn CommandBuffer) -> Result<()> {
         let other = other.as_any().downcast_ref::<Self>();
         let other = other.filter(|other| Arc::ptr_eq(&other.context, &self.context));
         let other = other.ok_or_else(|| refusal::foreign("command-buffer"))?;
-        let lower = |command: &Command| lower(&self.context, command);
-        self.apply(StagedUpdate::of_all(&self.recorded, &other.recorded, lower)?)
+        let updated = self.recorded.update_from(&self.context, &other.recorded);
+        self.apply(updated)
     }
 }

@@ -14,6 +14,7 @@ use super::features::{self, LevelZeroFeatures};
 use super::immediate_pool::ImmediatePool;
 use super::options::{LevelZeroOptions, Lowering};
 use super::sys::{self, Api, CommandList, CommandQueue, Context, DriverResult, Module, Owned, call, get};
+use crate::hal::support::device_context::DeviceContext;
 use crate::hal::support::health::DeviceHealth;
 use crate::hal::support::program_cache::ProgramCache;
 use crate::hal::{Capabilities, ClockSample, DeviceInfo};
@@ -107,6 +108,12 @@ impl Service {
 
 /// Capacity of the cache of modules.
 const MODULES: usize = 256;
+
+impl DeviceContext for LevelZeroContext {
+    fn id(&self) -> DeviceId {
+        self.info.id
+    }
+}
 
 impl LevelZeroContext {
     pub(super) fn new(found: DriverDevice, selector: String, options: LevelZeroOptions) -> Result<Self> {

@@ -8,11 +8,11 @@ use std::sync::Arc;
 use super::command_buffer::LevelZeroCommandBuffer;
 use super::context::LevelZeroContext;
 use super::driver::{self, DriverDevice};
-use super::event::LevelZeroEvent;
 use super::kernel::LevelZeroKernel;
 use super::memory::{self, LevelZeroMemory};
 use super::options::LevelZeroOptions;
 use super::queue::LevelZeroQueue;
+use super::signal::LevelZeroEvent;
 use crate::hal::{
     Capabilities, ClockSample, CommandBuffer, CommandBufferDesc, Device, DeviceInfo, Event, EventDesc,
     Kernel, KernelDesc, Memory, MemoryDesc, Queue, QueueDesc,

@@ -10,7 +10,7 @@ use std::ptr;
 use std::sync::{Arc, OnceLock};
 
 use super::context::LevelZeroContext;
-use super::memory::LevelZeroMemory;
+use super::memory::own_memory;
 use super::program::{self, KernelCode};
 use super::sys::{self, DriverResult, Module, Owned, call, fill, get};
 use crate::hal::support::kernel_declaration::{
@@ -274,7 +274,7 @@ fn address(context: &LevelZeroContext, arg: &KernelArg) -> Result<LevelZeroAddre
         KernelArg::Usm(pointer) => pointer.address(),
         // Host memory of other backends is refused: old drivers do so, new ones say nothing.
         KernelArg::Memory(view) => {
-            let memory = LevelZeroMemory::of(context, view).ok_or_else(|| foreign("memory"))?;
+            let memory = own_memory(context, view).ok_or_else(|| foreign("memory"))?;
             memory.address() + view.offset()
         }
         KernelArg::Value(_) | KernelArg::Local(_) => 0,

@@ -10,9 +10,10 @@ use super::list::RegionPlace;
 use super::memory::{LevelZeroMemory, copy_address};
 use super::operation::LevelZeroOperation;
 use super::sys;
+use crate::hal::support::list_update::UpdateBackend;
 use crate::hal::support::lowering::{LoweredCommand, Operations, StagedMemory};
-use crate::hal::support::transfer::{doublings, fill_element, rect_pieces};
-use crate::hal::{Command, KernelLaunch, Memory as _, MemoryDesc, MemoryView};
+use crate::hal::support::transfer::rect_pieces;
+use crate::hal::{Command, KernelLaunch, MemoryView};
 use crate::types::{Error, ErrorKind, Pitch, Rect, Result};
 
 /// The operations for a command that has passed [validation](crate::hal::ValidatedDevice).
@@ -24,20 +25,19 @@ pub(super) fn lower(
     LoweredCommand::of(command, lower).map_err(|error| context.error(error))
 }
 
-/// The same for a command that takes the place of another one, mostly in a list that is changed in
-/// place: the instance of a launch is left to the next recording.
-pub(super) fn lower_update(
-    context: &Arc<LevelZeroContext>,
-    command: &Command,
-) -> Result<LoweredCommand<LevelZeroOperation>> {
-    match command {
-        Command::Kernel(launch) => {
-            let checked = check_kernels(context, launch).map(|()| LaunchInstance::default());
-            let operation = checked.map(LevelZeroOperation::Kernel).map_err(|error| context.error(error))?;
-            let mut operation = Some(operation);
-            LoweredCommand::of(command, |_, _| Ok(operation.take().into_iter().collect()))
+impl UpdateBackend for Arc<LevelZeroContext> {
+    type Operation = LevelZeroOperation;
+
+    /// A command takes its place mostly in a list that is changed in place: the instance of a launch is left
+    /// to the next recording.
+    fn lower(&self, command: &Command) -> Result<LoweredCommand<LevelZeroOperation>> {
+        match command {
+            Command::Kernel(launch) => {
+                check_kernels(self, launch)?;
+                Ok(LoweredCommand::of_one(LevelZeroOperation::Kernel(LaunchInstance::default())))
+            }
+            _ => lower(self, command),
         }
-        _ => lower(context, command),
     }
 }
 
@@ -105,19 +105,18 @@ impl LevelZeroLowering<'_> {
         copy_address(self.context, view)
     }
 
-    /// A fill by the driver, if it takes the pattern, else by copies that double what is filled.
     fn fill(&mut self, address: usize, len: usize, pattern: &[u8]) -> Result<Operations<LevelZeroOperation>> {
         let longest = self.context.features.compute.longest_pattern;
-        if let Some(element) = fill_element(pattern, address as u64, len, longest) {
-            return Ok(smallvec![LevelZeroOperation::Fill { address, len, pattern: element.into() }]);
-        }
-        let allocate = |desc: &MemoryDesc| LevelZeroMemory::allocate(self.context, desc);
-        let source = self.staged.allocate_pattern(pattern, len, allocate)?;
-        let first = source.len().min(len);
-        let copy = |from, to, len| LevelZeroOperation::Copy { from, to, len };
-        let mut operations = smallvec![copy(source.address(), address, first)];
-        operations.extend(doublings(first, len).map(|(at, more)| copy(address, address + at, more)));
-        Ok(operations)
+        self.staged.fill(
+            (pattern, address as u64, len),
+            longest,
+            |desc| LevelZeroMemory::allocate(self.context, desc),
+            |element| LevelZeroOperation::Fill { address, len, pattern: element.into() },
+            |source, at, len| {
+                let from = source.map_or(address, |source| source.address());
+                Ok(LevelZeroOperation::Copy { from, to: address + at, len })
+            },
+        )
     }
 }
 

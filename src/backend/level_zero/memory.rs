@@ -2,37 +2,37 @@
 //! space.
 #![expect(unsafe_code, reason = "allocates, and accesses memory that the caller orders")]
 
-use std::any::Any;
 use std::ffi::c_void;
 use std::ptr::{self, NonNull};
 use std::sync::Arc;
 
 use super::context::LevelZeroContext;
 use super::sys::{self, DriverResult, call, get};
-use crate::hal::support::refusal::{check_range, empty_allocation, foreign};
-use crate::hal::{Memory, MemoryDesc, MemoryKind, MemoryView, UsmPointer};
-use crate::types::{DeviceId, Error, ErrorKind, ResourceId, Result};
+use crate::hal::support::driver_memory::{DriverAllocation, DriverMemory};
+use crate::hal::support::refusal::{check_range, foreign};
+use crate::hal::{MemoryDesc, MemoryKind, MemoryView};
+use crate::types::{Error, ErrorKind, Result};
 
 /// Alignment of all memory, in bytes.
 const ALIGN: usize = 128;
 
-/// One allocation.
+pub(super) type LevelZeroMemory = DriverMemory<LevelZeroAllocation>;
+
+/// What the driver has allocated.
 #[derive(Debug)]
-pub(super) struct LevelZeroMemory {
-    resource: ResourceId,
+pub(super) struct LevelZeroAllocation {
     kind: MemoryKind,
-    len: usize,
     start: NonNull<u8>,
     context: Arc<LevelZeroContext>,
 }
 
 // SAFETY: the memory belongs to this object alone, and the methods that touch it are `unsafe` with
 // the ordering of accesses as their contract.
-unsafe impl Send for LevelZeroMemory {}
+unsafe impl Send for LevelZeroAllocation {}
 // SAFETY: as for `Send`.
-unsafe impl Sync for LevelZeroMemory {}
+unsafe impl Sync for LevelZeroAllocation {}
 
-impl Drop for LevelZeroMemory {
+impl Drop for LevelZeroAllocation {
     /// A driver that can do so puts the free off until nothing uses the memory.
     fn drop(&mut self) {
         let (context, start) = (&self.context, self.start.as_ptr().cast());
@@ -52,56 +52,7 @@ impl Drop for LevelZeroMemory {
     }
 }
 
-impl LevelZeroMemory {
-    pub(super) fn allocate(context: &Arc<LevelZeroContext>, desc: &MemoryDesc) -> Result<Self> {
-        let MemoryDesc { len, kind } = *desc;
-        if len == 0 {
-            return Err(empty_allocation());
-        }
-        let start = match kind {
-            MemoryKind::Device => allocate_device(context, len),
-            MemoryKind::Host => allocate_host(context, len),
-        };
-        let start = start.map_err(|failure| {
-            let error = Error::from(failure);
-            match error.kind() {
-                ErrorKind::OutOfMemory => {
-                    let most = context.capabilities.max_allocation;
-                    let why = format!("{len} bytes cannot be allocated; the most at once is {most}");
-                    Error::new(ErrorKind::OutOfMemory, why)
-                        .help("free memory, or work in smaller pieces")
-                        .caused_by(error)
-                }
-                _ => error,
-            }
-        })?;
-        let Some(start) = NonNull::new(start.cast::<u8>()) else {
-            return Err(Error::new(ErrorKind::OutOfMemory, format!("{len} bytes cannot be allocated")));
-        };
-        // From here on the memory is freed when something fails.
-        let resource = ResourceId::unique();
-        let memory = Self { resource, kind, len, start, context: Arc::clone(context) };
-        match kind {
-            MemoryKind::Device => context.service(|api, list| {
-                let (start, zero) = (start.as_ptr().cast(), 0u8);
-                let (zero, none) = ((&raw const zero).cast(), ptr::null_mut());
-                // SAFETY: the memory has `len` bytes; the pattern stays until the list is done.
-                unsafe {
-                    call!(api, zeCommandListAppendMemoryFill(list, start, zero, 1, len, none, 0, none.cast()))
-                }
-            })?,
-            // SAFETY: the memory has `len` bytes, and nothing else uses it yet.
-            MemoryKind::Host => unsafe { start.write_bytes(0, len) },
-        }
-        Ok(memory)
-    }
-
-    /// The memory behind a view, if a device of this driver made it.
-    pub(super) fn of<'a>(context: &LevelZeroContext, view: &'a MemoryView) -> Option<&'a Self> {
-        let memory: &Self = view.memory().as_any().downcast_ref()?;
-        memory.context.shares_memory_with(context).then_some(memory)
-    }
-
+impl LevelZeroAllocation {
     /// The first byte, on the host and on all devices that can access the memory.
     pub(super) fn address(&self) -> usize {
         self.start.as_ptr().expose_provenance()
@@ -127,6 +78,14 @@ impl LevelZeroMemory {
     }
 }
 
+/// The memory behind a view, if a device of this driver made it.
+pub(super) fn own_memory<'a>(
+    context: &LevelZeroContext,
+    view: &'a MemoryView,
+) -> Option<&'a LevelZeroMemory> {
+    LevelZeroMemory::of(view).ok().filter(|memory| memory.context.shares_memory_with(context))
+}
+
 fn allocate_device(context: &LevelZeroContext, len: usize) -> DriverResult<*mut c_void> {
     let mut relaxed = sys::ze_relaxed_allocation_limits_exp_desc_t::new();
     relaxed.flags = sys::ZE_RELAXED_ALLOCATION_LIMITS_EXP_FLAG_MAX_SIZE;
@@ -148,7 +107,7 @@ fn allocate_host(context: &LevelZeroContext, len: usize) -> DriverResult<*mut c_
 /// Where copies on the device find a view: memory of the same driver, or any other host memory,
 /// which the driver copies from and to as it does with plain memory.
 pub(super) fn copy_address(context: &LevelZeroContext, view: &MemoryView) -> Result<usize> {
-    let start = match LevelZeroMemory::of(context, view) {
+    let start = match own_memory(context, view) {
         Some(memory) => Some(memory.address()),
         None if view.memory().kind() == MemoryKind::Host => {
             view.memory().host_ptr().map(|start| start.as_ptr().expose_provenance())
@@ -177,62 +136,65 @@ pub(super) fn check_address(context: &LevelZeroContext, address: usize, len: usi
     check_range(address.addr().saturating_sub(start.addr()), len, size)
 }
 
-impl Memory for LevelZeroMemory {
-    fn as_any(&self) -> &dyn Any {
-        self
+impl DriverAllocation for LevelZeroAllocation {
+    type Context = LevelZeroContext;
+
+    fn allocate(context: &Arc<LevelZeroContext>, desc: &MemoryDesc) -> Result<Self> {
+        let MemoryDesc { len, kind } = *desc;
+        let start = match kind {
+            MemoryKind::Device => allocate_device(context, len),
+            MemoryKind::Host => allocate_host(context, len),
+        };
+        let start = start.map_err(|failure| {
+            let error = Error::from(failure);
+            match error.kind() {
+                ErrorKind::OutOfMemory => {
+                    let most = context.capabilities.max_allocation;
+                    let why = format!("{len} bytes cannot be allocated; the most at once is {most}");
+                    Error::new(ErrorKind::OutOfMemory, why)
+                        .help("free memory, or work in smaller pieces")
+                        .caused_by(error)
+                }
+                _ => error,
+            }
+        })?;
+        let Some(start) = NonNull::new(start.cast::<u8>()) else {
+            return Err(Error::new(ErrorKind::OutOfMemory, format!("{len} bytes cannot be allocated")));
+        };
+        // From here on the memory is freed when something fails.
+        let memory = Self { kind, start, context: Arc::clone(context) };
+        match kind {
+            MemoryKind::Device => context.service(|api, list| {
+                let (start, zero) = (start.as_ptr().cast(), 0u8);
+                let (zero, none) = ((&raw const zero).cast(), ptr::null_mut());
+                // SAFETY: the memory has `len` bytes; the pattern stays until the list is done.
+                unsafe {
+                    call!(api, zeCommandListAppendMemoryFill(list, start, zero, 1, len, none, 0, none.cast()))
+                }
+            })?,
+            // SAFETY: the memory has `len` bytes, and nothing else uses it yet.
+            MemoryKind::Host => unsafe { start.write_bytes(0, len) },
+        }
+        Ok(memory)
     }
 
-    fn resource(&self) -> ResourceId {
-        self.resource
+    fn context(&self) -> &Arc<LevelZeroContext> {
+        &self.context
     }
 
-    fn device(&self) -> DeviceId {
-        self.context.info.id
-    }
-
-    fn kind(&self) -> MemoryKind {
-        self.kind
-    }
-
-    fn len(&self) -> usize {
-        self.len
-    }
-
-    fn host_ptr(&self) -> Option<NonNull<u8>> {
+    fn host_start(&self) -> Option<NonNull<u8>> {
         (self.kind == MemoryKind::Host).then_some(self.start)
     }
 
-    fn usm(&self) -> Option<UsmPointer> {
-        // SAFETY: the bytes are valid on the device, and those of host memory on the host and all
-        // devices of the driver. Callers that enqueue the pointer keep the memory alive
-        // (`CommandBuffer::enqueue`).
-        Some(unsafe { UsmPointer::new(self.address(), self.len) })
+    fn usm_address(&self) -> Option<usize> {
+        Some(self.address())
     }
 
-    unsafe fn write(&self, offset: usize, bytes: &[u8]) -> Result<()> {
-        check_range(offset, bytes.len(), self.len)?;
-        match self.kind {
-            _ if bytes.is_empty() => Ok(()),
-            MemoryKind::Device => self.copy(self.at(offset), bytes.as_ptr().cast(), bytes.len()),
-            MemoryKind::Host => {
-                // SAFETY: the range was checked; the caller vouched that nothing else accesses the
-                // bytes.
-                unsafe { ptr::copy_nonoverlapping(bytes.as_ptr(), self.at(offset).cast(), bytes.len()) };
-                Ok(())
-            }
-        }
+    unsafe fn write_by_driver(&self, offset: usize, bytes: &[u8]) -> Result<()> {
+        self.copy(self.at(offset), bytes.as_ptr().cast(), bytes.len())
     }
 
-    unsafe fn read(&self, offset: usize, bytes: &mut [u8]) -> Result<()> {
-        check_range(offset, bytes.len(), self.len)?;
-        match self.kind {
-            _ if bytes.is_empty() => Ok(()),
-            MemoryKind::Device => self.copy(bytes.as_mut_ptr().cast(), self.at(offset), bytes.len()),
-            MemoryKind::Host => {
-                // SAFETY: the range was checked; the caller vouched that nothing writes the bytes.
-                unsafe { ptr::copy_nonoverlapping(self.at(offset).cast(), bytes.as_mut_ptr(), bytes.len()) };
-                Ok(())
-            }
-        }
+    unsafe fn read_by_driver(&self, offset: usize, bytes: &mut [u8]) -> Result<()> {
+        self.copy(bytes.as_mut_ptr().cast(), self.at(offset), bytes.len())
     }
 }

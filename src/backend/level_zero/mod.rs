@@ -15,7 +15,7 @@
 //!
 //! Each imports only from those above it: `sys` `error` `options` `driver` `features` `clock`
 //! `event_pool` `immediate_pool` `context` `driver_event` `memory` `ocloc` `program` `kernel` `list`
-//! `operation` `lower` `mutable` `run_slot` `recording` `profiling` `signal` `event` `handover`
+//! `operation` `lower` `mutable` `run_slot` `recording` `profiling` `signal` `handover`
 //! `immediate_list` `append` and `execute` `queue` (with `stream_task`) `command_buffer` `device`. The
 //! backend imports `types` and `hal` only.
 
@@ -28,7 +28,6 @@ mod driver;
 mod driver_event;
 mod enqueue_work;
 mod error;
-mod event;
 mod event_pool;
 mod execute;
 mod features;

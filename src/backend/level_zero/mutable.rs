@@ -14,8 +14,8 @@ use super::list::DriverList;
 use super::operation::LevelZeroOperation;
 use super::sys::{self, DriverResult, LevelZeroFailure, call, get};
 use crate::hal::support::command_list::PlannedOperation;
-use crate::hal::support::staged_update::ChangedLaunch;
-use crate::hal::{Command, Kernel};
+use crate::hal::support::list_update::{ReplacedPart, ReplacedParts};
+use crate::hal::{Command, Kernel, KernelLaunch};
 use crate::types::Result;
 
 const ARGUMENTS: sys::ze_mutable_command_exp_flags_t = sys::ZE_MUTABLE_COMMAND_EXP_FLAG_KERNEL_ARGUMENTS;
@@ -108,6 +108,35 @@ fn is_same(a: &Arc<dyn Kernel>, b: &Arc<dyn Kernel>) -> bool {
     ptr::addr_eq(Arc::as_ptr(a), Arc::as_ptr(b))
 }
 
+/// The change of one launch.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct ChangedLaunch<'a> {
+    /// The number of the command.
+    index: usize,
+    old: &'a KernelLaunch,
+    new: &'a KernelLaunch,
+}
+
+/// What an update has changed, if that is only launches, each of which a list may hold once.
+pub(super) fn changed_launches<'a>(
+    commands: &'a [Command],
+    replaced: &'a ReplacedParts<LevelZeroOperation>,
+) -> Option<SmallVec<[ChangedLaunch<'a>; 1]>> {
+    let launches = replaced.0.iter().map(|(index, part)| match (part, &commands[*index]) {
+        (ReplacedPart::Command(old), Command::Kernel(new)) => match &old.0 {
+            Command::Kernel(old) => Some(ChangedLaunch { index: *index, old, new }),
+            _ => None,
+        },
+        // A recording leaves out disabled commands.
+        _ => None,
+    });
+    let mut launches: SmallVec<[_; 1]> = launches.collect::<Option<_>>()?;
+    // Of several changes of one launch the first has replaced what is recorded.
+    launches.sort_by_key(|launch| launch.index);
+    launches.dedup_by_key(|launch| launch.index);
+    Some(launches)
+}
+
 /// The change of a recorded launch to another one.
 #[derive(Debug)]
 struct LaunchMutation<'a> {
@@ -187,13 +216,13 @@ fn bytes<'a>(argument: &'a LevelZeroArgument<'_>) -> (usize, Option<&'a [u8]>) {
 
 /// Changes launches of a list in place, which is not in use. False if that is not possible, or if the
 /// driver refuses it: then the list may have been changed in part, and has to be replaced.
-pub(super) fn change_in_place<'a>(
+pub(super) fn change_in_place(
     context: &LevelZeroContext,
     mutable: &MutableCommands,
     list: &mut DriverList,
-    changes: impl Iterator<Item = Option<ChangedLaunch<'a>>>,
+    launches: SmallVec<[ChangedLaunch<'_>; 1]>,
 ) -> bool {
-    let changes = changes.map(|change| LaunchMutation::new(context, mutable, change?));
+    let changes = launches.into_iter().map(|launch| LaunchMutation::new(context, mutable, launch));
     let Some(changes) = changes.collect::<Option<SmallVec<[_; 1]>>>() else { return false };
     match change(context, list, &changes) {
         Ok(()) => true,

@@ -10,18 +10,17 @@ use parking_lot::Mutex;
 use super::append::AppendQueue;
 use super::context::LevelZeroContext;
 use super::enqueue_work::{EnqueueTarget, EnqueueWork, LastRun, SignalAlone};
-use super::event::LevelZeroEvent;
 use super::execute::ExecuteQueue;
 use super::options::Lowering;
 use super::profiling::LevelZeroTimes;
 use super::queue_driver::{LevelZeroWaitList, LoweringQueue, QueueDriver, Started};
 use super::run_slot::SlotRun;
-use super::signal::{LevelZeroSignal, NewSignal};
+use super::signal::{LevelZeroEvent, LevelZeroSignal, NewSignal};
 use super::single_run::SingleRun;
 use super::sys::{DriverResult, call};
-use crate::hal::support::refusal::{foreign, foreign_wait};
+use crate::hal::support::refusal::foreign;
 use crate::hal::support::signals::ResolvedWaitList;
-use crate::hal::{Command, Event as _, Queue, QueueDesc, QueueOrder, Signal, WaitList};
+use crate::hal::{Command, Queue, QueueDesc, QueueOrder, Signal, WaitList};
 use crate::types::{DeviceId, Error, Result};
 
 /// A queue.
@@ -73,12 +72,6 @@ impl LevelZeroQueue {
         &self.context
     }
 
-    /// The event behind `event`, if it is one of this device.
-    pub(super) fn own_event<'a>(&self, event: &'a Arc<dyn crate::hal::Event>) -> Result<&'a LevelZeroEvent> {
-        let event = event.as_any().downcast_ref::<LevelZeroEvent>();
-        event.filter(|event| event.device() == self.context.info.id).ok_or_else(|| foreign("event"))
-    }
-
     /// Whether everything enqueued from now on comes after `signal` by the queue's order.
     fn follows(&self, signal: &LevelZeroSignal) -> bool {
         self.desc.order == QueueOrder::InOrder && signal.is_on(self.id)
@@ -100,11 +93,8 @@ impl LevelZeroQueue {
     }
 
     fn resolve(&self, wait: WaitList<'_>) -> Result<ResolvedWaitList<LevelZeroSignal>> {
-        ResolvedWaitList::of(wait, |event| {
-            let event = event.as_any().downcast_ref::<LevelZeroEvent>();
-            let event = event.filter(|event| self.context.can_wait_for(&event.context));
-            Ok(&event.ok_or_else(foreign_wait)?.signal)
-        })
+        let can_wait = |other: &LevelZeroContext| self.context.can_wait_for(other);
+        ResolvedWaitList::of(wait, |event| LevelZeroEvent::awaited(event, can_wait))
     }
 
     fn add_wait_list(&self, wait: WaitList<'_>, waits: &mut LevelZeroWaitList) -> Result<()> {
@@ -136,7 +126,7 @@ impl LevelZeroQueue {
     ) -> Result<()> {
         let context = &self.context;
         context.health()?;
-        let event = self.own_event(signal.event)?;
+        let event = LevelZeroEvent::of(signal.event, context)?;
         let mut waits = LevelZeroWaitList::default();
         if !wait.is_empty() {
             self.add_wait_list(wait, &mut waits)?;

@@ -37,7 +37,7 @@ use super::run_slot::{RunSlot, RunSlots, StampBuffer};
 use super::start_event::StartEvent;
 use super::sys::{self, DriverResult};
 use crate::hal::support::command_list::{CommandList, PlannedOperation};
-use crate::hal::support::staged_update::ChangedLaunch;
+use crate::hal::support::list_update::ReplacedParts;
 use crate::hal::{Command, CommandBufferDesc};
 use crate::types::Result;
 
@@ -279,13 +279,15 @@ impl ListRecording {
         events.chain(start.map(StartEvent::raw)).collect()
     }
 
-    /// Changes launches in place. No run is going on. False if that is not possible: then the recording
-    /// has to be replaced.
-    pub(super) fn change_in_place<'a>(
+    /// Changes these commands in place, of which an update has replaced parts. No run is going on.
+    /// False if that is not possible: then the recording has to be replaced.
+    pub(super) fn change_in_place(
         &mut self,
-        changes: impl Iterator<Item = Option<ChangedLaunch<'a>>>,
+        commands: &[Command],
+        replaced: &ReplacedParts<LevelZeroOperation>,
     ) -> bool {
-        mutable::change_in_place(&self.context, &self.mutable, &mut self.main, changes)
+        let Some(launches) = mutable::changed_launches(commands, replaced) else { return false };
+        mutable::change_in_place(&self.context, &self.mutable, &mut self.main, launches)
     }
 
     /// Whether no run is going on.

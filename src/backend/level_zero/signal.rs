@@ -2,6 +2,7 @@
 
 use std::fmt::{self, Debug};
 use std::sync::Arc;
+use std::time::Duration;
 
 use parking_lot::Mutex;
 use smallvec::SmallVec;
@@ -13,9 +14,13 @@ use super::single_run::SingleRun;
 use super::sys::LevelZeroFailure;
 use crate::hal::support::dependency::{Dependencies, EnqueueOutcome, SettleStep, release};
 use crate::hal::support::refusal::no_times;
+use crate::hal::support::signal_event::{DriverSignal, SignalEvent};
 use crate::hal::support::signals::EnqueueSignal;
 use crate::hal::{EventProfile, EventStatus};
 use crate::types::{Error, Result};
+
+/// An event, which moves to another event of the driver with each signal.
+pub(super) type LevelZeroEvent = SignalEvent<LevelZeroSignal>;
 
 /// One enqueue.
 pub(super) struct LevelZeroSignal {
@@ -137,17 +142,21 @@ impl LevelZeroSignal {
     pub(super) fn is_on(&self, queue: u64) -> bool {
         self.queue == queue
     }
+}
 
-    /// Blocks until the driver says that it is over, or this time has passed.
-    pub(super) fn wait(&self, nanoseconds: u64) {
+impl DriverSignal for LevelZeroSignal {
+    type Context = LevelZeroContext;
+
+    fn wait(&self, timeout: Option<Duration>) -> Option<Duration> {
         if let Some(wait) = self.run.wait() {
+            let limit = timeout.map(|timeout| u64::try_from(timeout.as_nanos()).unwrap_or(u64::MAX));
             // The caller polls for the outcome.
-            let _ = wait.event().wait(nanoseconds);
+            let _ = wait.event().wait(limit.unwrap_or(u64::MAX));
         }
+        timeout.map(|_| Duration::ZERO)
     }
 
-    /// The times, once it is complete, if it keeps them.
-    pub(super) fn profile(&self) -> Result<EventProfile> {
+    fn profile(&self) -> Result<EventProfile> {
         let (times, context) = (self.times.as_ref().ok_or_else(no_times)?, self.context());
         times.read(context, &self.run.slot).map_err(|error| context.error(error))
     }

@@ -4,6 +4,7 @@
 use super::enqueue_work::SignalAlone;
 use super::queue::LevelZeroQueue;
 use super::recording::ListRecording;
+use super::signal::LevelZeroEvent;
 use super::single_run::SingleRun;
 use crate::hal::{NativeCommand, NativeStream, Signal, WaitList};
 use crate::types::Result;
@@ -22,7 +23,7 @@ impl LevelZeroQueue {
     ) -> Result<()> {
         let context = self.context();
         context.health()?;
-        let event = self.own_event(signal.event)?;
+        let event = LevelZeroEvent::of(signal.event, context)?;
         event.signal.check_not_pending()?;
         if self.failed_dependency(wait)?.is_some() {
             // SAFETY: passed on to the caller.

@@ -14,7 +14,7 @@ use super::options::Lowering;
 use super::queue::{EnqueueRequest, OpenclQueue};
 use super::recording::OpenclRecording;
 use super::signal::{OpenclSignal, TimesWanted};
-use super::update::{ListUpdate, ReplacedParts};
+use crate::hal::support::list_update::ReplacedParts;
 use crate::hal::support::recorded_commands::RecordedCommands;
 use crate::hal::support::refusal;
 use crate::hal::support::retired::Retired;
@@ -102,14 +102,11 @@ impl OpenclCommandBuffer {
         }
     }
 
-    /// Changes all of the commands that `change` changes, or none. Enqueued commands have read their
-    /// arguments, so they keep the old values.
-    fn change(&mut self, change: impl FnOnce(&mut ListUpdate<'_>) -> Result<()>) -> Result<()> {
-        self.recorded.check_update()?;
-        let mut update = ListUpdate::new(&self.context, &mut self.recorded);
-        let changed = change(&mut update);
-        let replaced = update.finish();
-        if let Err(error) = changed.and_then(|()| self.change_recording(&replaced)) {
+    /// Changes the recording after an update of the commands, or undoes the update. Enqueued commands have
+    /// read their arguments, so they keep the old values.
+    fn apply(&mut self, updated: Result<ReplacedParts<OpenclOperation>>) -> Result<()> {
+        let replaced = updated.map_err(|error| self.context.error(error))?;
+        if let Err(error) = self.change_recording(&replaced) {
             replaced.restore(&self.context, &mut self.recorded);
             return Err(self.context.error(error));
         }
@@ -123,14 +120,11 @@ impl OpenclCommandBuffer {
     }
 
     /// Changes the recording, if there is one, or makes a new one of the commands that are in place now.
-    fn change_recording(&mut self, replaced: &ReplacedParts) -> Result<()> {
-        let Some(recording) = self.recording.as_ref().filter(|_| !replaced.is_empty()) else {
+    fn change_recording(&mut self, replaced: &ReplacedParts<OpenclOperation>) -> Result<()> {
+        let Some(recording) = self.recording.as_ref().filter(|_| !replaced.0.is_empty()) else {
             return Ok(());
         };
-        let commands = &self.recorded.commands;
-        if self.pending().is_none()
-            && let Some(launches) = replaced.launches(commands)
-            && mutable::change_in_place(recording, commands, &launches)
+        if self.pending().is_none() && mutable::change_in_place(recording, &self.recorded.commands, replaced)
         {
             return Ok(());
         }
@@ -205,25 +199,15 @@ impl CommandBuffer for OpenclCommandBuffer {
     }
 
     fn update(&mut self, updates: &[CommandUpdate]) -> Result<()> {
-        self.change(|list| {
-            let mut each = updates.iter();
-            each.try_for_each(|update| {
-                list.change(update).map_err(|error| error.at_command(update.handle.index))
-            })
-        })
+        let updated = self.recorded.update(&self.context, updates);
+        self.apply(updated)
     }
 
     fn update_from(&mut self, other: &dyn CommandBuffer) -> Result<()> {
         let other = other.as_any().downcast_ref::<Self>();
         let other = other.filter(|other| Arc::ptr_eq(&other.context, &self.context));
-        let RecordedCommands { commands, list, .. } =
-            &other.ok_or_else(|| refusal::foreign("command-buffer"))?.recorded;
-        self.change(|update| {
-            let mut each = commands.iter().zip(&list.commands).enumerate();
-            each.try_for_each(|(index, (command, listed))| {
-                update.enable(index, listed.enabled)?;
-                update.replace(index, command)
-            })
-        })
+        let other = other.ok_or_else(|| refusal::foreign("command-buffer"))?;
+        let updated = self.recorded.update_from(&self.context, &other.recorded);
+        self.apply(updated)
     }
 }

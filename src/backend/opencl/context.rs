@@ -9,10 +9,11 @@ use super::driver_queue::DriverQueue;
 use super::features::{self, OpenclFeatures, POCL};
 use super::options::OpenclOptions;
 use super::platform::{Id, Platform};
-use super::query::{self, DeviceQuery};
+use super::query::{self, Query as _};
 use super::sys::{
     self, Context, Core, DriverResult, Event, MemObject, Owned, Program, SubDevice, call, create,
 };
+use crate::hal::support::device_context::DeviceContext;
 use crate::hal::support::health::DeviceHealth;
 use crate::hal::support::program_cache::ProgramCache;
 use crate::hal::{Capabilities, ClockSample, DeviceInfo, QueueDesc, QueueOrder};
@@ -52,6 +53,12 @@ impl Drop for OpenclContext {
     }
 }
 
+impl DeviceContext for OpenclContext {
+    fn id(&self) -> DeviceId {
+        self.info.id
+    }
+}
+
 impl OpenclContext {
     /// `alone` says whether the device is the only one of the driver's context.
     pub(super) fn new(
@@ -64,8 +71,8 @@ impl OpenclContext {
         options: OpenclOptions,
     ) -> DriverResult<Self> {
         let core = platform.core;
-        let query = DeviceQuery { core, device: id.raw() };
-        let features = OpenclFeatures::read(query, &platform.name, &options);
+        let query = query::device(core, id.raw());
+        let features = OpenclFeatures::read(&query, &platform.name, &options);
         let driver = query.text(sys::CL_DRIVER_VERSION)?;
         let health = DeviceHealth::new(selector.clone());
         let info = DeviceInfo {
@@ -83,7 +90,7 @@ impl OpenclContext {
             raw: Arc::clone(raw),
             id,
             info,
-            capabilities: features::capabilities(query, &platform.name, &features, alone)?,
+            capabilities: features::capabilities(&query, &platform.name, &features, alone)?,
             features,
             options,
             programs: ProgramCache::new(PROGRAMS),
@@ -171,8 +178,7 @@ impl OpenclContext {
     /// Whether the device works, and if not, why.
     pub(super) fn status(&self) -> Result<()> {
         self.health.status()?;
-        let query = DeviceQuery { core: self.core, device: self.id.raw() };
-        match query.value::<u32>(sys::CL_DEVICE_AVAILABLE) {
+        match query::device(self.core, self.id.raw()).value::<u32>(sys::CL_DEVICE_AVAILABLE) {
             Ok(0) => {
                 let why = "the driver says that the device is not available";
                 Err(self.error(Error::new(ErrorKind::DeviceLost, why)))
@@ -220,7 +226,7 @@ impl OpenclContext {
         /// With the pauses between them, some milliseconds.
         const MOST_TRIES: usize = 50;
         let tries = if self.features.late_times { MOST_TRIES } else { 1 };
-        until_available(tries, || query::event_time(self.core, event.raw(), what))
+        until_available(tries, || query::event_times(self.core, event.raw()).value(what))
     }
 }
 

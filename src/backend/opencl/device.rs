@@ -9,13 +9,13 @@ use std::sync::Arc;
 
 use super::command_buffer::OpenclCommandBuffer;
 use super::context::OpenclContext;
-use super::event::OpenclEvent;
 use super::foreign;
 use super::kernel::OpenclKernel;
 use super::memory::OpenclMemory;
 use super::options::OpenclOptions;
 use super::platform::{self, Id, Platform, PlatformDevice};
 use super::queue::OpenclQueue;
+use super::signal::OpenclEvent;
 use super::sys::{self, DriverResult, SubDevice, call};
 use crate::hal::{
     Capabilities, ClockSample, CommandBuffer, CommandBufferDesc, Device, DeviceInfo, Event, EventDesc,

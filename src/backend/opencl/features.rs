@@ -1,7 +1,7 @@
 //! What a device can do, read from the driver.
 
 use super::options::OpenclOptions;
-use super::query::DeviceQuery;
+use super::query::{Query, extension};
 use super::sys::{self, DriverResult};
 use crate::hal::{Capabilities, Progress, UpdateCapabilities};
 use crate::types::CommandKinds;
@@ -58,7 +58,7 @@ const fn version(major: u32, minor: u32, patch: u32) -> sys::cl_version {
 }
 
 impl OpenclFeatures {
-    pub(super) fn read(device: DeviceQuery<'_>, platform: &str, options: &OpenclOptions) -> Self {
+    pub(super) fn read(device: &impl Query, platform: &str, options: &OpenclOptions) -> Self {
         let svm = device.value::<sys::cl_bitfield>(sys::CL_DEVICE_SVM_CAPABILITIES).unwrap_or(0);
         let numeric = device.text(sys::CL_DEVICE_VERSION).map_or((1, 2), |text| parse_version(&text));
         Self {
@@ -72,7 +72,7 @@ impl OpenclFeatures {
                 .value::<u32>(sys::CL_DEVICE_MEM_BASE_ADDR_ALIGN)
                 .map_or(1, |bits| (bits as usize / 8).max(1)),
             migrates_shared_memory: numeric >= (2, 1),
-            unified_memory: device.extension("cl_intel_unified_shared_memory").is_some(),
+            unified_memory: extension(device, "cl_intel_unified_shared_memory").is_some(),
             spirv: device.text(sys::CL_DEVICE_IL_VERSION).is_ok_and(|il| il.contains("SPIR-V")),
             timer: numeric >= (2, 1),
             queue_properties: numeric >= (2, 0),
@@ -87,15 +87,15 @@ impl OpenclFeatures {
             defers_writes: platform != NVIDIA,
             late_times: platform == NVIDIA,
             finish_completes_markers: platform != NVIDIA,
-            queue_priorities: numeric >= (2, 0) && device.extension("cl_khr_priority_hints").is_some(),
+            queue_priorities: numeric >= (2, 0) && extension(device, "cl_khr_priority_hints").is_some(),
         }
     }
 }
 
 impl RecordingFeatures {
-    fn read(device: DeviceQuery<'_>) -> Option<Self> {
+    fn read(device: &impl Query) -> Option<Self> {
         // Before 0.9.5 the functions had other signatures: such a device replays.
-        device.extension("cl_khr_command_buffer").filter(|&reported| reported >= version(0, 9, 5))?;
+        extension(device, "cl_khr_command_buffer").filter(|&reported| reported >= version(0, 9, 5))?;
         let bits = |what| device.value::<sys::cl_bitfield>(what).unwrap_or(0);
         if bits(sys::CL_DEVICE_COMMAND_BUFFER_REQUIRED_QUEUE_PROPERTIES_KHR) != 0 {
             // Recordings are made for in-order queues without profiling.
@@ -103,7 +103,7 @@ impl RecordingFeatures {
         }
         let capabilities = bits(sys::CL_DEVICE_COMMAND_BUFFER_CAPABILITIES_KHR);
         // Before 0.9.2 updates were passed as a linked list: such a device makes a new recording.
-        let updates = device.extension("cl_khr_command_buffer_mutable_dispatch").unwrap_or(0);
+        let updates = extension(device, "cl_khr_command_buffer_mutable_dispatch").unwrap_or(0);
         Some(Self {
             simultaneous: capabilities & sys::CL_COMMAND_BUFFER_CAPABILITY_SIMULTANEOUS_USE_KHR != 0,
             mutable: match updates >= version(0, 9, 2) {
@@ -132,7 +132,7 @@ pub(super) const POCL: &str = "Portable Computing Language";
 
 /// `alone` is whether the device is the only one of its context.
 pub(super) fn capabilities(
-    device: DeviceQuery<'_>,
+    device: &impl Query,
     platform: &str,
     features: &OpenclFeatures,
     alone: bool,

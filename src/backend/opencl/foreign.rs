@@ -10,12 +10,12 @@ use std::sync::Arc;
 use smallvec::SmallVec;
 
 use super::context::OpenclContext;
-use super::event::OpenclEvent;
-use super::memory::OpenclMemory;
-use super::query;
-use super::signal::OpenclSignal;
+use super::memory::{OpenclAllocation, OpenclMemory};
+use super::query::{self, Query as _};
+use super::signal::{OpenclEvent, OpenclSignal};
 use super::sys::{self, Context, Core, Owned, call};
-use crate::hal::support::refusal::{foreign, foreign_wait, idle_wait};
+use crate::hal::support::refusal::{foreign, idle_wait};
+use crate::hal::{MemoryDesc, MemoryKind};
 use crate::types::{Error, ErrorKind, Result};
 
 /// Takes a reference by the driver's function for this kind of object.
@@ -40,7 +40,7 @@ pub(super) unsafe fn context(
     if context.is_null() {
         return Err(invalid("a null handle is no context"));
     }
-    let devices = query::context_devices(core, context)?;
+    let devices = query::context(core, context).values::<usize>(sys::CL_CONTEXT_DEVICES)?;
     if !devices.contains(&device.addr()) {
         return Err(invalid("the device is not one of the context's")
             .help("give a device that the context was created for"));
@@ -56,39 +56,40 @@ pub(super) unsafe fn memory(
     len: usize,
 ) -> Result<OpenclMemory> {
     let (core, invalid) = (context.core, |why| Error::new(ErrorKind::InvalidArgument, why));
-    let address: usize = query::memory_info(core, handle, sys::CL_MEM_CONTEXT)?;
-    check_context(context, address, "memory object")?;
-    let kind: sys::cl_mem_object_type = query::memory_info(core, handle, sys::CL_MEM_TYPE)?;
+    let query = query::memory(core, handle);
+    check_context(context, query.value(sys::CL_MEM_CONTEXT)?, "memory object")?;
+    let kind: sys::cl_mem_object_type = query.value(sys::CL_MEM_TYPE)?;
     if kind != sys::CL_MEM_OBJECT_BUFFER {
         return Err(invalid("the memory object is not a buffer but an image or a pipe"));
     }
-    let flags: sys::cl_mem_flags = query::memory_info(core, handle, sys::CL_MEM_FLAGS)?;
+    let flags: sys::cl_mem_flags = query.value(sys::CL_MEM_FLAGS)?;
     if flags & (sys::CL_MEM_READ_ONLY | sys::CL_MEM_WRITE_ONLY) != 0 {
         return Err(invalid("kernels may only read, or only write, the memory object")
             .help("create it with CL_MEM_READ_WRITE"));
     }
-    let size: usize = query::memory_info(core, handle, sys::CL_MEM_SIZE)?;
+    let size: usize = query.value(sys::CL_MEM_SIZE)?;
     if len == 0 || len > size {
         let why = format!("{len} bytes are not a part of a memory object of {size}");
         return Err(Error::new(ErrorKind::InvalidSize, why));
     }
     let buffer = retain!(core, clRetainMemObject(handle));
-    Ok(OpenclMemory::of_buffer(context, buffer, len))
+    let desc = MemoryDesc { len, kind: MemoryKind::Device };
+    Ok(OpenclMemory::new(&desc, OpenclAllocation::of_buffer(context, buffer)))
 }
 
 /// # Safety
 /// The handle is that of a live event.
 pub(super) unsafe fn event(context: &Arc<OpenclContext>, handle: *mut c_void) -> Result<OpenclEvent> {
-    let core = context.core;
-    check_context(context, query::event_owner(core, handle, sys::CL_EVENT_CONTEXT)?, "event")?;
+    let (core, query) = (context.core, query::event(context.core, handle));
+    check_context(context, query.value(sys::CL_EVENT_CONTEXT)?, "event")?;
     let event = retain!(core, clRetainEvent(handle));
     // A command never runs that stays in a queue without a flush. User events have no queue.
-    let queue = query::event_owner(core, handle, sys::CL_EVENT_COMMAND_QUEUE)?;
-    if let Some(queue) = NonNull::new(ptr::with_exposed_provenance_mut::<c_void>(queue)) {
+    let queue = ptr::with_exposed_provenance_mut::<c_void>(query.value(sys::CL_EVENT_COMMAND_QUEUE)?);
+    if let Some(queue) = NonNull::new(queue) {
         // SAFETY: the driver has named the queue, which lives as long as its event.
         unsafe { call!(core, clFlush(queue.as_ptr())) }?;
     }
-    Ok(OpenclEvent::signalled(OpenclSignal::foreign(context, event)))
+    Ok(OpenclEvent::signalled(context, OpenclSignal::foreign(context, event)))
 }
 
 /// # Safety
@@ -101,13 +102,13 @@ pub(super) unsafe fn order_after(
     if queue.is_null() {
         return Err(Error::new(ErrorKind::InvalidArgument, "a null handle is no queue"));
     }
-    check_context(context, query::queue_context(context.core, queue)?, "queue")?;
+    let query = query::queue(context.core, queue);
+    check_context(context, query.value(sys::CL_QUEUE_CONTEXT)?, "queue")?;
     // Keeps the driver's events alive during the call.
     let mut signals: SmallVec<[Arc<OpenclSignal>; 4]> = SmallVec::new();
     for event in events {
-        let event = event.as_any().downcast_ref::<OpenclEvent>();
-        let event = event.filter(|event| event.context.shares_memory_with(context));
-        signals.push(event.ok_or_else(foreign_wait)?.signal.get().ok_or_else(idle_wait)?);
+        let last = OpenclEvent::awaited(*event, |other| other.shares_memory_with(context))?;
+        signals.push(last.get().ok_or_else(idle_wait)?);
     }
     let pending: SmallVec<[sys::cl_event; 4]> = signals.iter().filter_map(|signal| signal.event()).collect();
     if pending.is_empty() {

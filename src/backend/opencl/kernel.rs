@@ -15,8 +15,9 @@ use smallvec::SmallVec;
 use super::context::OpenclContext;
 use super::memory::OpenclMemory;
 use super::program::{self, Code};
-use super::query::KernelQuery;
-use super::sys::{self, DriverResult, MemObject, Owned, Program, call, create};
+use super::query::{self, Query as _};
+use super::sys::{self, Core, DriverResult, MemObject, Owned, Program, call, create};
+use crate::hal::support::driver_memory::DriverAllocation as _;
 use crate::hal::support::kernel_declaration::{
     KernelDeclaration, MemoryArgument, SourceArgument, SourceArguments, kernel_symbol, no_variant,
 };
@@ -81,16 +82,15 @@ impl OpenclKernel {
             }
             _ => failure.into(),
         })?;
-        let query = KernelQuery { core: context.core, kernel: kernel.raw() };
-        check_parameters(query, desc, portable)?;
-        let device = context.id.raw();
-        let required = query.work_group::<[usize; 3]>(device, sys::CL_KERNEL_COMPILE_WORK_GROUP_SIZE)?;
+        check_parameters(context.core, kernel.raw(), desc, portable)?;
+        let query = query::kernel_on_device(context.core, kernel.raw(), context.id.raw());
+        let required = query.value::<[usize; 3]>(sys::CL_KERNEL_COMPILE_WORK_GROUP_SIZE)?;
         let required = (required != [0; 3]).then_some(required);
         Ok(Self {
             declaration: KernelDeclaration::new(desc, portable, required),
             symbol,
             program,
-            max_work_group_size: query.work_group(device, sys::CL_KERNEL_WORK_GROUP_SIZE)?,
+            max_work_group_size: query.value(sys::CL_KERNEL_WORK_GROUP_SIZE)?,
             context: Arc::clone(context),
         })
     }
@@ -198,14 +198,20 @@ fn create_kernel(
 
 /// Compares the parameters in the source with the declaration, as far as the driver reports them: a
 /// program from a binary, or of an old driver, has their number only.
-fn check_parameters(query: KernelQuery<'_>, desc: &KernelDesc<'_>, portable: bool) -> Result<()> {
-    source_params::check(desc, portable, query.arguments()? as usize, |index| {
-        let index = index as u32;
-        Some(match query.argument_address(index).ok()? {
+fn check_parameters(
+    core: &Core,
+    kernel: sys::cl_kernel,
+    desc: &KernelDesc<'_>,
+    portable: bool,
+) -> Result<()> {
+    let count: sys::cl_uint = query::kernel(core, kernel).value(sys::CL_KERNEL_NUM_ARGS)?;
+    source_params::check(desc, portable, count as usize, |index| {
+        let query = query::kernel_argument(core, kernel, index as sys::cl_uint);
+        Some(match query.value(sys::CL_KERNEL_ARG_ADDRESS_QUALIFIER).ok()? {
             sys::CL_KERNEL_ARG_ADDRESS_GLOBAL | sys::CL_KERNEL_ARG_ADDRESS_CONSTANT => FoundParam::Buffer,
             sys::CL_KERNEL_ARG_ADDRESS_LOCAL => FoundParam::Local,
             sys::CL_KERNEL_ARG_ADDRESS_PRIVATE => {
-                let type_name = query.argument_type(index).ok();
+                let type_name = query.text(sys::CL_KERNEL_ARG_TYPE_NAME).ok();
                 FoundParam::Value(type_name.and_then(|name| scalar_size(&name).map(|size| (name, size))))
             }
             _ => return None,
@@ -245,12 +251,12 @@ fn address(
         _ => return Ok(OpenclAddress::Buffer(ptr::null_mut())),
     };
     let memory = OpenclMemory::of(view)?;
-    let start = memory.shared_address().filter(|_| memory.is_in(context));
+    let start = memory.usm_address().filter(|_| memory.is_in(context));
     let is_whole = view.len() == view.memory().len() || view.offset() == 0 && !context.features.sub_buffers;
     Ok(match (start, memory.buffer_in(context)) {
         // Drivers for CPUs launch sooner with a buffer object than with an address.
         (_, Some(buffer)) if is_whole => OpenclAddress::Buffer(buffer.raw()),
-        (Some(start), _) => OpenclAddress::Pointer(start.as_ptr().expose_provenance() + view.offset()),
+        (Some(start), _) => OpenclAddress::Pointer(start + view.offset()),
         (None, Some(buffer)) => {
             let part = part(context, buffer, view)?;
             let address = OpenclAddress::Buffer(part.raw());

@@ -10,9 +10,10 @@ use super::host_copy::HostCopy;
 use super::kernel::OpenclKernel;
 use super::memory::{Buffer, OpenclMemory};
 use super::operation::{Corner, KernelOperation, LONGEST_PATTERN, OpenclOperation, Prefetch, Route};
+use crate::hal::support::driver_memory::DriverAllocation as _;
 use crate::hal::support::lowering::{LoweredCommand, Operations, StagedMemory};
 use crate::hal::support::refusal::foreign;
-use crate::hal::support::transfer::{doublings, fill_element, rect_pieces};
+use crate::hal::support::transfer::rect_pieces;
 use crate::hal::{
     Command, Kernel as _, KernelArg, KernelLaunch, Memory as _, MemoryDesc, MemoryKind, MemoryView,
     ParamKind, UsmPointer,
@@ -104,8 +105,9 @@ impl OpenclLowering<'_> {
             }
             args.to_mut()[index] = KernelArg::Memory(whole);
         }
-        let instance = kernel.instance(&args)?;
-        operations.push(OpenclOperation::Kernel(KernelOperation::new(kernel, instance, &launch.range)?));
+        let (instance, local) = (kernel.instance(&args)?, kernel.local_size(&launch.range)?);
+        let launch = KernelOperation { instance, range: launch.range, local };
+        operations.push(OpenclOperation::Kernel(launch));
         operations.extend(copies_back);
         Ok(operations)
     }
@@ -189,48 +191,35 @@ impl OpenclLowering<'_> {
 
     fn fill(&mut self, dst: &MemoryView, pattern: &[u8]) -> Result<Operations<OpenclOperation>> {
         let CopySide::Buffer(buffer) = self.side(dst)? else { return Err(foreign("memory")) };
-        let (offset, len) = (dst.offset(), dst.len());
-        if let Some(element) = fill_element(pattern, offset as u64, len, LONGEST_PATTERN) {
-            return Ok(smallvec![OpenclOperation::Fill {
-                dst: buffer,
-                offset,
-                len,
-                pattern: element.into()
-            }]);
-        }
-        let staged = self.stage_pattern(pattern, len)?;
-        let source = staged.buffer_in(self.context).ok_or_else(|| foreign("memory"))?;
-        let copy = |src: &Buffer, from, to, len| {
-            let route = Route::Copy { src: src.clone(), dst: buffer.clone() };
-            OpenclOperation::Copy { route, from, to, len }
-        };
-        let first = staged.len().min(len);
-        let mut operations = smallvec![copy(source, 0, offset, first)];
-        operations.extend(doublings(first, len).map(|(at, more)| copy(&buffer, offset, offset + at, more)));
-        Ok(operations)
+        let (context, offset, len) = (self.context, dst.offset(), dst.len());
+        self.staged.fill(
+            (pattern, offset as u64, len),
+            LONGEST_PATTERN,
+            |desc| OpenclMemory::allocate(context, desc),
+            |element| OpenclOperation::Fill { dst: buffer.clone(), offset, len, pattern: element.into() },
+            |source, at, len| {
+                let (src, from) = match source.map(|source| source.buffer_in(context)) {
+                    Some(source) => (source.ok_or_else(|| foreign("memory"))?, 0),
+                    None => (&buffer, offset),
+                };
+                let route = Route::Copy { src: src.clone(), dst: buffer.clone() };
+                Ok(OpenclOperation::Copy { route, from, to: offset + at, len })
+            },
+        )
     }
 
     fn pointer_fill(&mut self, dst: UsmPointer, pattern: &[u8]) -> Result<Operations<OpenclOperation>> {
         let (address, len) = (dst.address(), dst.len());
-        if let Some(element) = fill_element(pattern, address as u64, len, LONGEST_PATTERN) {
-            return Ok(smallvec![OpenclOperation::PointerFill {
-                dst: address,
-                len,
-                pattern: element.into()
-            }]);
-        }
-        let staged = self.stage_pattern(pattern, len)?;
-        let source = staged.shared_address().ok_or_else(|| foreign("memory"))?;
-        let copy = |src, dst, len| OpenclOperation::PointerCopy { src, dst, len };
-        let first = staged.len().min(len);
-        let mut operations = smallvec![copy(source.as_ptr().expose_provenance(), address, first)];
-        operations.extend(doublings(first, len).map(|(at, more)| copy(address, address + at, more)));
-        Ok(operations)
-    }
-
-    /// Memory of the backend that starts with whole patterns.
-    fn stage_pattern(&mut self, pattern: &[u8], len: usize) -> Result<Arc<OpenclMemory>> {
-        self.staged.allocate_pattern(pattern, len, |desc| OpenclMemory::allocate(self.context, desc))
+        self.staged.fill(
+            (pattern, address as u64, len),
+            LONGEST_PATTERN,
+            |desc| OpenclMemory::allocate(self.context, desc),
+            |element| OpenclOperation::PointerFill { dst: address, len, pattern: element.into() },
+            |source, at, len| {
+                let src = source.and_then(|source| source.usm_address()).unwrap_or(address);
+                Ok(OpenclOperation::PointerCopy { src, dst: address + at, len })
+            },
+        )
     }
 }
 

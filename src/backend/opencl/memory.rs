@@ -8,16 +8,16 @@
 //! commands that the write waits for.
 #![expect(unsafe_code, reason = "allocates, and accesses memory that the caller orders")]
 
-use std::any::Any;
 use std::ffi::c_void;
 use std::ptr::{self, NonNull};
 use std::sync::Arc;
 
 use super::context::{BufferPlace, OpenclContext};
 use super::sys::{self, Core, DriverResult, MemObject, OpenclFailure, Owned, call, get};
-use crate::hal::support::refusal::{check_range, empty_allocation, foreign};
-use crate::hal::{Memory, MemoryDesc, MemoryKind, MemoryView, UsmPointer};
-use crate::types::{DeviceId, Error, ErrorKind, ResourceId, Result};
+use crate::hal::support::driver_memory::{DriverAllocation, DriverMemory};
+use crate::hal::support::refusal::foreign;
+use crate::hal::{MemoryDesc, MemoryKind};
+use crate::types::{Error, ErrorKind, Result};
 
 /// Alignment of host memory: the size of the largest built-in type. CPU drivers need it for buffer
 /// objects, and it is the largest that shared memory can have.
@@ -26,24 +26,16 @@ const ALIGN: usize = 128;
 /// A buffer object, kept alive by the operations that use it.
 pub(super) type Buffer = Arc<Owned<MemObject>>;
 
-/// One allocation.
-#[derive(Debug)]
-pub(super) struct OpenclMemory {
-    resource: ResourceId,
-    kind: MemoryKind,
-    len: usize,
-    storage: Storage,
-    context: Arc<OpenclContext>,
-}
+pub(super) type OpenclMemory = DriverMemory<OpenclAllocation>;
 
+/// Shared virtual memory and a buffer object over it, or one of the two.
 #[derive(Debug)]
-enum Storage {
-    /// Shared virtual memory, and a buffer object over it, which is released first.
-    Shared(Buffer, HostBlock),
-    /// A buffer object of the device's own.
-    Device(Buffer),
-    /// A mapped buffer object on the host.
-    Host(HostBlock),
+pub(super) struct OpenclAllocation {
+    /// Released before the shared memory. Without it, the block is a mapped buffer object on the host.
+    buffer: Option<Buffer>,
+    /// Without it, the buffer object is the device's own.
+    block: Option<HostBlock>,
+    context: Arc<OpenclContext>,
 }
 
 /// Memory that the host can access.
@@ -117,12 +109,58 @@ impl HostBlock {
     }
 }
 
-impl OpenclMemory {
-    pub(super) fn allocate(context: &Arc<OpenclContext>, desc: &MemoryDesc) -> Result<Self> {
+impl OpenclAllocation {
+    /// A buffer object that the application has made.
+    pub(super) fn of_buffer(context: &Arc<OpenclContext>, buffer: Owned<MemObject>) -> Self {
+        Self { buffer: Some(Arc::new(buffer)), block: None, context: Arc::clone(context) }
+    }
+
+    /// Whether the device can access it: it has the same driver's context.
+    pub(super) fn is_in(&self, device: &OpenclContext) -> bool {
+        self.context.shares_memory_with(device)
+    }
+
+    /// Whether a kernel can be given the part from this offset on, or only a copy of it.
+    pub(super) fn is_argument(&self, device: &OpenclContext, offset: usize) -> bool {
+        let features = &device.features;
+        let is_part = features.sub_buffers && offset.is_multiple_of(features.part_alignment);
+        self.usm_address().is_some() || self.buffer_in(device).is_some() && (offset == 0 || is_part)
+    }
+
+    /// The buffer object, for devices of its context.
+    pub(super) fn buffer_in(&self, device: &OpenclContext) -> Option<&Buffer> {
+        self.buffer.as_ref().filter(|_| self.is_in(device))
+    }
+
+    /// Has `transfer` enqueue on the device's own queue, and waits for it.
+    fn transfer(
+        &self,
+        transfer: impl FnOnce(&Core, sys::cl_command_queue, sys::cl_mem) -> DriverResult,
+    ) -> Result<()> {
+        let buffer = self.buffer.as_ref().ok_or_else(|| foreign("memory"))?;
+        // Not by a blocking transfer: on Intel's CPU runtime (2026.2), a blocking write of a few bytes
+        // is not over when it returns.
+        let transferred = self.context.service().and_then(|queue| {
+            transfer(self.context.core, queue.raw(), buffer.raw())?;
+            queue.finish()
+        });
+        transferred.map_err(|failure| self.context.error(failure))
+    }
+}
+
+/// The fill also makes the driver allocate the memory, which it otherwise does at the first use.
+fn create_zeroed(context: &OpenclContext, len: usize) -> DriverResult<Owned<MemObject>> {
+    let (buffer, service) = (context.create_buffer(len, BufferPlace::Device)?, context.service()?);
+    service.clear(&buffer, len, &[])?;
+    service.finish()?;
+    Ok(buffer)
+}
+
+impl DriverAllocation for OpenclAllocation {
+    type Context = OpenclContext;
+
+    fn allocate(context: &Arc<OpenclContext>, desc: &MemoryDesc) -> Result<Self> {
         let MemoryDesc { len, kind } = *desc;
-        if len == 0 {
-            return Err(empty_allocation());
-        }
         let out_of_memory = || {
             Error::new(ErrorKind::OutOfMemory, format!("{len} bytes cannot be allocated"))
                 .help("free memory, or work in smaller pieces")
@@ -138,164 +176,52 @@ impl OpenclMemory {
             }
             _ => failure.into(),
         };
-        let object = |buffer: DriverResult<Owned<MemObject>>| buffer.map(Arc::new).map_err(refused);
-        let storage = match (context.features.shared_memory, kind) {
+        let (block, buffer) = match (context.features.shared_memory, kind) {
             (true, _) => {
                 let block = HostBlock::shared(context, len).ok_or_else(out_of_memory)?;
                 let buffer = context.create_buffer(len, BufferPlace::Block(block.start));
-                Storage::Shared(object(buffer)?, block)
+                (Some(block), Some(buffer))
             }
-            (false, MemoryKind::Host) => Storage::Host(HostBlock::mapped(context, len).map_err(refused)?),
-            (false, MemoryKind::Device) => Storage::Device(object(create_zeroed(context, len))?),
+            (false, MemoryKind::Host) => (Some(HostBlock::mapped(context, len).map_err(refused)?), None),
+            (false, MemoryKind::Device) => (None, Some(create_zeroed(context, len))),
         };
-        Ok(Self { resource: ResourceId::unique(), kind, len, storage, context: Arc::clone(context) })
+        let buffer = buffer.transpose().map_err(refused)?.map(Arc::new);
+        Ok(Self { buffer, block, context: Arc::clone(context) })
     }
 
-    /// Memory of a buffer object that the application has made.
-    pub(super) fn of_buffer(context: &Arc<OpenclContext>, buffer: Owned<MemObject>, len: usize) -> Self {
-        Self {
-            resource: ResourceId::unique(),
-            kind: MemoryKind::Device,
-            len,
-            storage: Storage::Device(Arc::new(buffer)),
-            context: Arc::clone(context),
-        }
+    fn context(&self) -> &Arc<OpenclContext> {
+        &self.context
     }
 
-    /// The memory behind a view, if this backend made it.
-    pub(super) fn of(view: &MemoryView) -> Result<&Self> {
-        view.memory().as_any().downcast_ref().ok_or_else(|| foreign("memory"))
+    fn host_start(&self) -> Option<NonNull<u8>> {
+        self.block.as_ref().map(|block| block.start)
     }
 
-    /// Whether the device can access it: it has the same driver's context.
-    pub(super) fn is_in(&self, device: &OpenclContext) -> bool {
-        self.context.shares_memory_with(device)
-    }
-
-    /// Whether a kernel can be given the part from this offset on, or only a copy of it.
-    pub(super) fn is_argument(&self, device: &OpenclContext, offset: usize) -> bool {
-        let features = &device.features;
-        let is_part = features.sub_buffers && offset.is_multiple_of(features.part_alignment);
-        self.shared_address().is_some() || self.buffer_in(device).is_some() && (offset == 0 || is_part)
-    }
-
-    /// The buffer object, for devices of its context.
-    pub(super) fn buffer_in(&self, device: &OpenclContext) -> Option<&Buffer> {
-        match &self.storage {
-            Storage::Shared(buffer, _) | Storage::Device(buffer) => {
-                Some(buffer).filter(|_| self.is_in(device))
-            }
-            Storage::Host(_) => None,
-        }
-    }
-
-    /// The address that kernels can use, if it is shared memory.
-    pub(super) fn shared_address(&self) -> Option<NonNull<u8>> {
-        match &self.storage {
-            Storage::Shared(_, block) => Some(block.start),
-            Storage::Device(_) | Storage::Host(_) => None,
-        }
-    }
-
-    /// Has `transfer` enqueue on the device's own queue, and waits for it.
-    fn transfer(&self, transfer: impl FnOnce(&Core, sys::cl_command_queue) -> DriverResult) -> Result<()> {
-        let service = self.context.service();
-        // Not by a blocking transfer: on Intel's CPU runtime (2026.2), a blocking write of a few bytes
-        // is not over when it returns.
-        service
-            .and_then(|queue| transfer(self.context.core, queue.raw()).and_then(|()| queue.finish()))
-            .map_err(|failure| self.context.error(failure))
-    }
-}
-
-/// The fill also makes the driver allocate the memory, which it otherwise does at the first use.
-fn create_zeroed(context: &OpenclContext, len: usize) -> DriverResult<Owned<MemObject>> {
-    let (buffer, service) = (context.create_buffer(len, BufferPlace::Device)?, context.service()?);
-    service.clear(&buffer, len, &[])?;
-    service.finish()?;
-    Ok(buffer)
-}
-
-impl Memory for OpenclMemory {
-    fn as_any(&self) -> &dyn Any {
-        self
-    }
-
-    fn resource(&self) -> ResourceId {
-        self.resource
-    }
-
-    fn device(&self) -> DeviceId {
-        self.context.info.id
-    }
-
-    fn kind(&self) -> MemoryKind {
-        self.kind
-    }
-
-    fn len(&self) -> usize {
-        self.len
-    }
-
-    fn host_ptr(&self) -> Option<NonNull<u8>> {
-        match &self.storage {
-            Storage::Shared(_, block) | Storage::Host(block) => Some(block.start),
-            Storage::Device(_) => None,
-        }
+    /// Kernels can use shared memory only.
+    fn usm_address(&self) -> Option<usize> {
+        let start = self.buffer.as_ref().and(self.host_start());
+        start.map(|start| start.as_ptr().expose_provenance())
     }
 
     fn native_handle(&self) -> Option<NonNull<c_void>> {
-        self.buffer_in(&self.context).and_then(|buffer| NonNull::new(buffer.raw()))
+        self.buffer.as_ref().and_then(|buffer| NonNull::new(buffer.raw()))
     }
 
-    fn usm(&self) -> Option<UsmPointer> {
-        let address = self.shared_address()?.as_ptr().expose_provenance();
-        // SAFETY: these bytes are valid on the host and on the context's devices. Callers that
-        // enqueue the pointer keep the memory alive (`CommandBuffer::enqueue`).
-        Some(unsafe { UsmPointer::new(address, self.len) })
+    unsafe fn write_by_driver(&self, offset: usize, bytes: &[u8]) -> Result<()> {
+        self.transfer(|core, queue, to| {
+            let (from, len) = (bytes.as_ptr().cast(), bytes.len());
+            let (wait, none, event) = (sys::CL_FALSE, ptr::null(), ptr::null_mut());
+            // SAFETY: the range was checked; the queue is finished before the bytes may go.
+            unsafe { call!(core, clEnqueueWriteBuffer(queue, to, wait, offset, len, from, 0, none, event)) }
+        })
     }
 
-    unsafe fn write(&self, offset: usize, bytes: &[u8]) -> Result<()> {
-        check_range(offset, bytes.len(), self.len)?;
-        match &self.storage {
-            _ if bytes.is_empty() => Ok(()),
-            Storage::Shared(_, block) | Storage::Host(block) => {
-                // SAFETY: the offset is inside the allocation.
-                let to = unsafe { block.start.add(offset) };
-                // SAFETY: the range was checked; the caller vouched that nothing else accesses the bytes.
-                unsafe { to.copy_from_nonoverlapping(NonNull::from(bytes).cast(), bytes.len()) };
-                Ok(())
-            }
-            Storage::Device(buffer) => self.transfer(|core, queue| {
-                let (to, from, len) = (buffer.raw(), bytes.as_ptr().cast(), bytes.len());
-                let (wait, none, event) = (sys::CL_FALSE, ptr::null(), ptr::null_mut());
-                // SAFETY: the range was checked; the queue is finished before the bytes may go.
-                unsafe {
-                    call!(core, clEnqueueWriteBuffer(queue, to, wait, offset, len, from, 0, none, event))
-                }
-            }),
-        }
-    }
-
-    unsafe fn read(&self, offset: usize, bytes: &mut [u8]) -> Result<()> {
-        check_range(offset, bytes.len(), self.len)?;
-        match &self.storage {
-            _ if bytes.is_empty() => Ok(()),
-            Storage::Shared(_, block) | Storage::Host(block) => {
-                // SAFETY: the offset is inside the allocation.
-                let from = unsafe { block.start.add(offset) };
-                // SAFETY: the range was checked; the caller vouched that nothing writes the bytes.
-                unsafe { from.copy_to_nonoverlapping(NonNull::from(&mut *bytes).cast(), bytes.len()) };
-                Ok(())
-            }
-            Storage::Device(buffer) => self.transfer(|core, queue| {
-                let (from, to, len) = (buffer.raw(), bytes.as_mut_ptr().cast(), bytes.len());
-                let (wait, none, event) = (sys::CL_FALSE, ptr::null(), ptr::null_mut());
-                // SAFETY: the range was checked; the queue is finished before the bytes are used.
-                unsafe {
-                    call!(core, clEnqueueReadBuffer(queue, from, wait, offset, len, to, 0, none, event))
-                }
-            }),
-        }
+    unsafe fn read_by_driver(&self, offset: usize, bytes: &mut [u8]) -> Result<()> {
+        self.transfer(|core, queue, from| {
+            let (to, len) = (bytes.as_mut_ptr().cast(), bytes.len());
+            let (wait, none, event) = (sys::CL_FALSE, ptr::null(), ptr::null_mut());
+            // SAFETY: the range was checked; the queue is finished before the bytes are used.
+            unsafe { call!(core, clEnqueueReadBuffer(queue, from, wait, offset, len, to, 0, none, event)) }
+        })
     }
 }

@@ -26,7 +26,7 @@
 //!
 //! Each imports only from those above it: `sys` `error` `query` `options` `features` `platform`
 //! `callback` `driver_queue` `context` `program` `memory` `kernel` `operation` `lower` `signal`
-//! `replay` `recording` `event` `foreign` `queue` `mutable` `update` `command_buffer` `device`. The backend
+//! `replay` `recording` `foreign` `queue` `mutable` `update` `command_buffer` `device`. The backend
 //! imports only `types`, `util` and `hal`.
 
 mod callback;
@@ -35,7 +35,6 @@ mod context;
 mod device;
 mod driver_queue;
 mod error;
-mod event;
 mod features;
 mod foreign;
 mod host_copy;

@@ -6,23 +6,25 @@ use std::ffi::c_void;
 use std::ptr;
 
 use super::kernel::{OpenclArgument, OpenclKernel, is_pointer};
+use super::operation::OpenclOperation;
 use super::recording::OpenclRecording;
 use super::sys::{self, DriverResult, OpenclFailure, call};
-use crate::hal::{Command, KernelLaunch};
+use crate::hal::support::list_update::{ReplacedPart, ReplacedParts};
+use crate::hal::{Command, KernelLaunch, LaunchBefore};
 use crate::types::Range;
 
-/// Changes launches of a recording in place, to those in `commands`. `before` has their indices and old
-/// ranges; their kernels have not changed. False if that is not possible, or if the driver refuses it: then
-/// the recording may have been changed in part, and has to be replaced.
+/// Changes the recording of these commands in place, of which an update has replaced parts. False if that is
+/// not possible, or if the driver refuses it: then the recording may have been changed in part, and has to
+/// be replaced.
 pub(super) fn change_in_place(
     recording: &OpenclRecording,
     commands: &[Command],
-    before: &BTreeMap<usize, Range>,
+    replaced: &ReplacedParts<OpenclOperation>,
 ) -> bool {
-    let changes = before.iter().map(|(&index, before)| match &commands[index] {
-        Command::Kernel(launch) => DispatchValues::new(recording, index, before, launch),
-        _ => None,
-    });
+    let Some(launches) = changed_launches(commands, replaced) else { return false };
+    let changes = launches
+        .into_iter()
+        .map(|(index, (before, launch))| DispatchValues::new(recording, index, &before, launch));
     let Some(changes) = changes.collect::<Option<Vec<_>>>() else { return false };
     match change(recording, &changes) {
         Ok(()) => true,
@@ -31,6 +33,27 @@ pub(super) fn change_in_place(
             false
         }
     }
+}
+
+/// The launches that have kept their kernel, each with the range that it had before. `None` if anything else
+/// has changed.
+fn changed_launches<'a>(
+    commands: &'a [Command],
+    replaced: &ReplacedParts<OpenclOperation>,
+) -> Option<BTreeMap<usize, (Range, &'a KernelLaunch)>> {
+    let mut launches = BTreeMap::new();
+    for (index, part) in replaced.0.iter().rev() {
+        let (ReplacedPart::Launch(before), Command::Kernel(launch)) = (part, &commands[*index]) else {
+            return None;
+        };
+        let (range, _) = launches.entry(*index).or_insert((launch.range, &**launch));
+        match before {
+            LaunchBefore::Argument(..) => {}
+            LaunchBefore::Range(before) => *range = **before,
+            LaunchBefore::Launch(before) => *range = before.range,
+        }
+    }
+    Some(launches)
 }
 
 /// The new values of a recorded launch, in places to which the driver can be pointed.

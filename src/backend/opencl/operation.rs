@@ -9,12 +9,12 @@ use smallvec::SmallVec;
 use super::context::OpenclContext;
 use super::driver_queue::DriverQueue;
 use super::host_copy::HostCopy;
-use super::kernel::{OpenclKernel, OpenclKernelInstance};
+use super::kernel::OpenclKernelInstance;
 use super::memory::Buffer;
 use super::sys::{self, DriverResult, Event, OpenclFailure, Owned, adopt_event, call};
 use crate::hal::UsmPointer;
 use crate::hal::support::lowering::DriverOperation;
-use crate::types::{Range, Result};
+use crate::types::Range;
 
 /// One call of the driver.
 #[derive(Debug)]
@@ -66,31 +66,9 @@ impl DriverOperation for OpenclOperation {
 pub(super) struct KernelOperation {
     /// An update of a launch keeps it, and changes its arguments.
     pub(super) instance: OpenclKernelInstance,
-    pub(super) dimensions: u32,
-    pub(super) offset: [usize; 3],
-    pub(super) global: [usize; 3],
+    pub(super) range: Range,
+    /// The work-group size; `None` leaves it to the driver.
     pub(super) local: Option<[usize; 3]>,
-}
-
-impl KernelOperation {
-    /// A launch of an instance over a range.
-    pub(super) fn new(kernel: &OpenclKernel, instance: OpenclKernelInstance, range: &Range) -> Result<Self> {
-        Ok(Self {
-            local: kernel.local_size(range)?,
-            instance,
-            dimensions: range.dimensions() as u32,
-            offset: range.global_offset(),
-            global: range.global_size(),
-        })
-    }
-
-    /// Makes it a launch over another range.
-    pub(super) fn set_range(&mut self, kernel: &OpenclKernel, range: &Range) -> Result<()> {
-        self.local = kernel.local_size(range)?;
-        self.dimensions = range.dimensions() as u32;
-        (self.offset, self.global) = (range.global_offset(), range.global_size());
-        Ok(())
-    }
 }
 
 /// The two places of a copy. Memory of the host is given by its address.
@@ -264,11 +242,12 @@ impl OpenclOperation {
     unsafe fn emit(&self, context: &OpenclContext, to: OperationTarget) -> DriverResult {
         let (core, wait) = (context.core, sys::CL_FALSE);
         match self {
-            Self::Kernel(KernelOperation { instance, dimensions, offset, global, local }) => {
+            Self::Kernel(KernelOperation { instance, range, local }) => {
+                let (kernel, dimensions) = (instance.kernel.raw(), range.dimensions() as sys::cl_uint);
+                let (offset, global) = (range.global_offset(), range.global_size());
                 let local = local.as_ref().map_or(ptr::null(), |local| local.as_ptr());
-                let (kernel, offset, global) = (instance.kernel.raw(), offset.as_ptr(), global.as_ptr());
                 emit!(context, to, clEnqueueNDRangeKernel, clCommandNDRangeKernelKHR:
-                    kernel, *dimensions, offset, global, local)
+                    kernel, dimensions, offset.as_ptr(), global.as_ptr(), local)
             }
             Self::Copy { route, from, to: offset, len } => match route {
                 Route::Copy { src, dst } => {

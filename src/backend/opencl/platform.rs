@@ -7,7 +7,7 @@ use std::sync::{Arc, Weak};
 
 use parking_lot::Mutex;
 
-use super::query::{self, DeviceQuery};
+use super::query::{self, Query as _};
 use super::sys::{self, Context, Core, DriverResult, Extensions, Owned, call, create};
 use crate::types::{Error, ErrorKind, Result};
 
@@ -51,13 +51,14 @@ impl Platform {
             // SAFETY: the platform is the library's own; there is room for as many ids as `room` says.
             unsafe { call!(core, clGetDeviceIDs(id.raw(), all, room, places, count)) }
         })?;
+        let query = query::platform(core, id.raw());
         Ok(Self {
             core,
             #[cfg(test)]
             id,
-            name: query::platform_text(core, id.raw(), sys::CL_PLATFORM_NAME)?,
-            version: query::platform_text(core, id.raw(), sys::CL_PLATFORM_VERSION)?,
-            tag: query::platform_text(core, id.raw(), sys::CL_PLATFORM_ICD_SUFFIX_KHR).unwrap_or_default(),
+            name: query.text(sys::CL_PLATFORM_NAME)?,
+            version: query.text(sys::CL_PLATFORM_VERSION)?,
+            tag: query.text(sys::CL_PLATFORM_ICD_SUFFIX_KHR).unwrap_or_default(),
             devices,
             extensions: Extensions::of(core, id.raw()),
             context: Mutex::default(),
@@ -108,7 +109,7 @@ pub(super) struct PlatformDevice {
 
 impl PlatformDevice {
     fn new(platform: &Arc<Platform>, id: Id) -> DriverResult<Self> {
-        let query = DeviceQuery { core: platform.core, device: id.raw() };
+        let query = query::device(platform.core, id.raw());
         let (name, vendor) = (query.text(sys::CL_DEVICE_NAME)?, query.text(sys::CL_DEVICE_VENDOR)?);
         let kind = query.value::<sys::cl_device_type>(sys::CL_DEVICE_TYPE)?;
         let rank = match kind {

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use super::context::OpenclContext;
 use super::error::describe;
-use super::query;
+use super::query::{self, Query as _};
 use super::sys::{self, DriverResult, OpenclFailure, Owned, Program, call, create};
 use crate::hal::support::spirv;
 use crate::types::{Error, ErrorKind, Result};
@@ -65,7 +65,8 @@ fn build(context: &OpenclContext, code: &Code<'_>, kernel: &str) -> Result<Owned
             Err(failure.into())
         }
         Err(failure) => {
-            let log = query::build_log(context.core, raw, device);
+            let query = query::program_on_device(context.core, raw, device);
+            let log = query.text(sys::CL_PROGRAM_BUILD_LOG).unwrap_or_default();
             let code_name = describe(failure.code);
             let (what, remedy) = match code {
                 Code::Source(_) => ("does not compile", "correct the kernel's source"),

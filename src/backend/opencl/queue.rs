@@ -9,19 +9,18 @@ use smallvec::SmallVec;
 
 use super::context::OpenclContext;
 use super::driver_queue::DriverQueue;
-use super::event::OpenclEvent;
 use super::lower::lower;
 use super::operation::OpenclOperation;
 use super::recording::OpenclRecording;
 use super::replay::ReplayTarget;
-use super::signal::{OpenclSignal, StartedWork, TimesWanted};
+use super::signal::{OpenclEvent, OpenclSignal, StartedWork, TimesWanted};
 use super::sys::{self, DriverResult, Event, OpenclFailure, Owned};
 use crate::hal::support::command_list::CommandList;
 use crate::hal::support::dependency::Dependencies;
 use crate::hal::support::lowering::After;
-use crate::hal::support::refusal::{foreign, foreign_wait};
+use crate::hal::support::refusal::foreign;
 use crate::hal::support::signals::{EnqueueSignal, ResolvedWaitList};
-use crate::hal::{Command, Event as _, Notification, Queue, QueueDesc, QueueOrder, Signal, WaitList};
+use crate::hal::{Command, Notification, Queue, QueueDesc, QueueOrder, Signal, WaitList};
 use crate::types::{DeviceId, Error, Result};
 
 /// A queue.
@@ -91,7 +90,7 @@ impl OpenclQueue {
         event: &Arc<dyn crate::hal::Event>,
     ) -> Result<Arc<OpenclSignal>> {
         let context = &self.context;
-        let event = self.own_event(event)?;
+        let event = OpenclEvent::of(event, context)?;
         let mut waits = self.wait_list(wait)?;
         let mut on_profiled = self.on_profiled.lock();
         let selected = self.select(request.times != TimesWanted::None, *on_profiled, &mut waits);
@@ -113,18 +112,9 @@ impl OpenclQueue {
         })
     }
 
-    /// The event behind `event`, if it is one of this device.
-    pub(super) fn own_event<'a>(&self, event: &'a Arc<dyn crate::hal::Event>) -> Result<&'a OpenclEvent> {
-        let event = event.as_any().downcast_ref::<OpenclEvent>();
-        event.filter(|event| event.device() == self.context.info.id).ok_or_else(|| foreign("event"))
-    }
-
     pub(super) fn wait_list(&self, wait: WaitList<'_>) -> Result<OpenclWaitList> {
-        let resolved = ResolvedWaitList::of(wait, |event| {
-            let event = event.as_any().downcast_ref::<OpenclEvent>();
-            let event = event.filter(|event| event.context.shares_memory_with(&self.context));
-            Ok(&event.ok_or_else(foreign_wait)?.signal)
-        })?;
+        let can_wait = |other: &OpenclContext| other.shares_memory_with(&self.context);
+        let resolved = ResolvedWaitList::of(wait, |event| OpenclEvent::awaited(event, can_wait))?;
         let mut waits = OpenclWaitList { failure: resolved.failure, ..OpenclWaitList::default() };
         for (signal, is_needed) in resolved.pending {
             if is_needed || !self.follows(&signal) {

@@ -3,6 +3,7 @@
 use std::fmt::{self, Debug};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI32, Ordering};
+use std::time::Duration;
 
 use parking_lot::Mutex;
 
@@ -16,10 +17,14 @@ use crate::hal::support::command_times::{JoinedTimes, join};
 use crate::hal::support::dependency::{Dependencies, EnqueueOutcome, SettleStep, release, settle};
 use crate::hal::support::lowering::StagedMemory;
 use crate::hal::support::refusal::no_times;
+use crate::hal::support::signal_event::{DriverSignal, SignalEvent};
 use crate::hal::support::signals::EnqueueSignal;
 use crate::hal::{CommandTimes, EventProfile, Notification};
 use crate::types::{Error, ErrorKind, Result};
 use crate::util::panics::catch_and_log;
+
+/// An event, which moves to another event of the driver with each signal.
+pub(super) type OpenclEvent = SignalEvent<OpenclSignal>;
 
 /// One enqueue.
 ///
@@ -128,10 +133,6 @@ impl OpenclSignal {
         self.work.event.as_ref().map(Owned::raw)
     }
 
-    pub(super) fn context(&self) -> &Arc<OpenclContext> {
-        &self.context
-    }
-
     pub(super) fn is_on(&self, queue: &DriverQueue) -> bool {
         self.queue.as_deref().is_some_and(|own| std::ptr::eq(own, queue))
     }
@@ -158,33 +159,6 @@ impl OpenclSignal {
         let kind = if lost { ErrorKind::DeviceLost } else { ErrorKind::Driver };
         let why = format!("a command failed on the device: {}", error::describe(code));
         Some(self.context.error(Error::new(kind, why)))
-    }
-
-    /// Blocks until the driver says that it is over.
-    pub(super) fn wait(&self) {
-        self.event().into_iter().for_each(|event| callback::wait(self.context.core, event));
-    }
-
-    /// The times, once it is complete, if its queue keeps them.
-    pub(super) fn profile(&self) -> Result<EventProfile> {
-        let StartedWork { event, times, .. } = &self.work;
-        let event = event.as_ref().ok_or_else(no_times)?;
-        let own = self.read_times(event).map_err(|failure| match failure.code {
-            sys::CL_PROFILING_INFO_NOT_AVAILABLE => no_times(),
-            _ => self.context.error(failure),
-        })?;
-        let (mut submitted, mut whole) = own;
-        let mut commands = JoinedTimes::new(times.commands);
-        // An event that was complete from the beginning has no times.
-        let others =
-            times.events.iter().filter_map(|(command, event)| Some((*command, self.read_times(event).ok()?)));
-        for (command, (queued, read)) in others.chain(times.last.map(|command| (command, own))) {
-            submitted = submitted.min(queued);
-            whole = join(whole, read);
-            commands.add(command, read);
-        }
-        let CommandTimes { start, end } = whole;
-        Ok(EventProfile { submitted, start, end, commands: commands.finish(start) })
     }
 
     /// When it was enqueued, and its times.
@@ -268,6 +242,39 @@ impl EnqueueSignal for OpenclSignal {
         let settled = std::mem::take(&mut *dependencies);
         drop((dependencies, settled));
         SettleStep::Settled
+    }
+}
+
+impl DriverSignal for OpenclSignal {
+    type Context = OpenclContext;
+
+    /// The driver's own wait has no time limit.
+    fn wait(&self, timeout: Option<Duration>) -> Option<Duration> {
+        if timeout.is_none() {
+            self.event().into_iter().for_each(|event| callback::wait(self.context.core, event));
+        }
+        timeout
+    }
+
+    fn profile(&self) -> Result<EventProfile> {
+        let StartedWork { event, times, .. } = &self.work;
+        let event = event.as_ref().ok_or_else(no_times)?;
+        let own = self.read_times(event).map_err(|failure| match failure.code {
+            sys::CL_PROFILING_INFO_NOT_AVAILABLE => no_times(),
+            _ => self.context.error(failure),
+        })?;
+        let (mut submitted, mut whole) = own;
+        let mut commands = JoinedTimes::new(times.commands);
+        // An event that was complete from the beginning has no times.
+        let others =
+            times.events.iter().filter_map(|(command, event)| Some((*command, self.read_times(event).ok()?)));
+        for (command, (queued, read)) in others.chain(times.last.map(|command| (command, own))) {
+            submitted = submitted.min(queued);
+            whole = join(whole, read);
+            commands.add(command, read);
+        }
+        let CommandTimes { start, end } = whole;
+        Ok(EventProfile { submitted, start, end, commands: commands.finish(start) })
     }
 }
 

@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use super::queue::OpenclQueue;
-use super::signal::{EnqueueTimes, OpenclSignal, StartedWork, TimesWanted};
+use super::signal::{EnqueueTimes, OpenclEvent, OpenclSignal, StartedWork, TimesWanted};
 use crate::hal::{NativeCommand, NativeStream, Signal, WaitList};
 use crate::types::Result;
 
@@ -18,7 +18,7 @@ impl OpenclQueue {
         signal: &Signal<'_>,
     ) -> Result<Arc<OpenclSignal>> {
         let context = self.context();
-        let event = self.own_event(signal.event)?;
+        let event = OpenclEvent::of(signal.event, context)?;
         event.signal.check_not_pending()?;
         let mut waits = self.wait_list(wait)?;
         let begun = self.begin(signal.timed, &mut waits);

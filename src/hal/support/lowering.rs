@@ -1,10 +1,12 @@
 //! Lowers commands to operations, for drivers that take one call for each: the order of the commands
 //! in a body, and memory that the operations need beside that of the command.
 
+use std::iter;
 use std::sync::Arc;
 
 use smallvec::{SmallVec, smallvec};
 
+use super::transfer::{doublings, fill_element};
 use crate::hal::{Body, Command, Memory, MemoryDesc, MemoryKind};
 use crate::types::Result;
 
@@ -53,9 +55,30 @@ impl StagedMemory {
         Ok(memory)
     }
 
+    /// A fill of `len` bytes from the address or offset `start` on: one operation where the driver takes an
+    /// element of the pattern, which is at most `longest` bytes. Else copies: first from memory that
+    /// `allocate` makes, which holds whole patterns, then of what is filled already. `copy` is given the
+    /// memory, if it is the source, and the place behind `start` and the length of a copy.
+    pub(crate) fn fill<O, M: Memory>(
+        &mut self,
+        (pattern, start, len): (&[u8], u64, usize),
+        longest: usize,
+        allocate: impl FnOnce(&MemoryDesc) -> Result<M>,
+        fill: impl FnOnce(&[u8]) -> O,
+        copy: impl Fn(Option<&M>, usize, usize) -> Result<O>,
+    ) -> Result<Operations<O>> {
+        if let Some(element) = fill_element(pattern, start, len, longest) {
+            return Ok(smallvec![fill(element)]);
+        }
+        let source = self.allocate_pattern(pattern, len, allocate)?;
+        let first = source.len().min(len);
+        let doublings = doublings(first, len).map(|(at, more)| copy(None, at, more));
+        iter::once(copy(Some(&source), 0, first)).chain(doublings).collect()
+    }
+
     /// Device memory that holds whole patterns, from which copies fill `len` bytes.
     #[expect(unsafe_code, reason = "writes memory that nothing else knows")]
-    pub(crate) fn allocate_pattern<M: Memory>(
+    fn allocate_pattern<M: Memory>(
         &mut self,
         pattern: &[u8],
         len: usize,

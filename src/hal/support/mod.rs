@@ -4,6 +4,7 @@
 //! |---|---|
 //! | [`dependency`] | spreads the failure of one enqueue to those that depend on it |
 //! | [`signals`] | the last signal of an event, and the signals of a wait list |
+//! | [`signal_event`] | events that have the signal of the last enqueue which named them |
 //! | [`command_times`] | joins the times of a command's operations |
 //! | [`polling`] | blocks on an event that can only be polled |
 //! | [`transfer`] | cuts rectangular copies and fills into pieces that a driver takes |
@@ -13,7 +14,7 @@
 //! | [`lowering`] | lowers commands to operations, for drivers that take one call for each |
 //! | [`command_list`] | the lowered commands of a command-buffer, with their order |
 //! | [`recorded_commands`] | what a command-buffer of such commands is, from its creation to its updates |
-//! | [`staged_update`] | the new commands of an update before they take their place |
+//! | [`list_update`] | changes the commands of such a command-buffer: all that an update names, or none |
 //! | [`launch_geometry`] | chooses the number and the size of a launch's work-groups |
 //! | [`launch_arguments`] | packs a launch's arguments for drivers that want a pointer to each |
 //! | [`retired`] | keeps what an update has replaced until the device no longer uses it |
@@ -24,8 +25,10 @@
 //! | [`object`] | objects of a driver, destroyed when dropped |
 //! | [`streams`] | what drivers with streams and events have in common |
 //! | [`graphs`] | what drivers with graphs of explicit nodes have in common |
+//! | [`driver_memory`] | memory of a driver, which the host may access at its address |
 //! | [`heap_block`] | zeroed memory of the host |
 //! | [`open_devices`] | gives the same device object to everyone who opens an index |
+//! | [`device_context`] | what the objects of a device know of it |
 //! | [`health`] | names a device in errors, and remembers why it is lost |
 //! | `library` | loads a vendor's library |
 //! | [`refusal`] | the errors of calls that a backend itself refuses |
@@ -37,6 +40,8 @@ pub(crate) mod command_list;
 pub(crate) mod command_times;
 pub(crate) mod copy_box;
 pub(crate) mod dependency;
+pub(crate) mod device_context;
+pub(crate) mod driver_memory;
 pub(crate) mod fill_row;
 #[cfg(any(feature = "cuda", feature = "hip"))]
 pub(crate) mod graphs;
@@ -47,6 +52,7 @@ pub(crate) mod launch_arguments;
 pub(crate) mod launch_geometry;
 #[cfg(any(feature = "cuda", feature = "hip", feature = "level-zero", feature = "opencl"))]
 pub(crate) mod library;
+pub(crate) mod list_update;
 pub(crate) mod lowering;
 pub(crate) mod object;
 pub(crate) mod once_each;
@@ -57,10 +63,10 @@ pub(crate) mod recorded_commands;
 pub(crate) mod refusal;
 pub(crate) mod replaced;
 pub(crate) mod retired;
+pub(crate) mod signal_event;
 pub(crate) mod signals;
 pub(crate) mod source_params;
 pub(crate) mod spirv;
-pub(crate) mod staged_update;
 #[cfg(any(feature = "cuda", feature = "hip"))]
 pub(crate) mod streams;
 pub(crate) mod transfer;

@@ -14,9 +14,8 @@ use std::time::Duration;
 use parking_lot::Mutex;
 
 use super::device::OpenclDevice;
-use super::event::OpenclEvent;
 use super::features::POCL;
-use super::signal::{OpenclSignal, StartedWork};
+use super::signal::{OpenclEvent, OpenclSignal, StartedWork};
 use super::sys::{self, call};
 use super::{OpenclBackend, OpenclOptions};
 use crate::hal::support::dependency::Dependencies;
@@ -51,7 +50,7 @@ fn pending(device: &OpenclDevice, queue: &super::queue::OpenclQueue) -> (Arc<Ope
     let raw = sys_event::Raw(user.raw());
     let started = StartedWork { event: Some(user), ..StartedWork::default() };
     let signal = OpenclSignal::new(context, queue.driver(), started, Dependencies::default());
-    (Arc::new(OpenclEvent::signalled(signal)), raw)
+    (Arc::new(OpenclEvent::signalled(device.context(), signal)), raw)
 }
 
 mod sys_event {

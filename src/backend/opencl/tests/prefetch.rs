@@ -4,8 +4,8 @@
 use std::sync::Arc;
 
 use super::super::device::OpenclDevice;
-use super::super::event::OpenclEvent;
 use super::super::operation::OpenclOperation;
+use super::super::signal::OpenclEvent;
 use super::super::signal::OpenclSignal;
 use super::super::sys::{self, call};
 use super::super::{OpenclOptions, lower};

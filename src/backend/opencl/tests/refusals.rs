@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::super::device::OpenclDevice;
-use super::super::event::OpenclEvent;
+use super::super::signal::OpenclEvent;
 use super::super::{Lowering, OpenclBackend, OpenclOptions, sys};
 use super::{devices, end, pending, queue};
 use crate::hal::{
