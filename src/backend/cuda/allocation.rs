@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use super::memory_pool::MemoryPool;
 use super::sys::{CU_MEMHOSTALLOC_PORTABLE, CUdeviceptr, call, get};
-use crate::hal::support::streams::{DriverAllocation, DriverContext as _};
+use crate::hal::support::streams::{DriverContext as _, StreamAllocation};
 use crate::hal::{MemoryKind, UserMemory};
 use crate::types::Result;
 
@@ -61,7 +61,7 @@ impl CudaAllocation {
     }
 }
 
-impl DriverAllocation for CudaAllocation {
+impl StreamAllocation for CudaAllocation {
     fn address(&self) -> u64 {
         self.address
     }

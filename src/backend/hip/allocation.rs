@@ -9,7 +9,7 @@ use super::memory_pool::HipMemoryPool;
 use super::sys::{
     Driver, HipFailure, call, get, hipHostMallocCoherent, hipHostMallocMapped, hipHostMallocPortable,
 };
-use crate::hal::support::streams::{DriverAllocation, DriverContext as _};
+use crate::hal::support::streams::{DriverContext as _, StreamAllocation};
 use crate::hal::{MemoryKind, UserMemory};
 use crate::types::{Error, ErrorKind, Result};
 
@@ -75,7 +75,7 @@ pub(super) fn device_address(driver: &Driver, start: *mut c_void) -> Result<*mut
     unsafe { get!(driver, hipHostGetDevicePointer(start, 0)) }
 }
 
-impl DriverAllocation for HipAllocation {
+impl StreamAllocation for HipAllocation {
     fn address(&self) -> u64 {
         self.address
     }

@@ -14,7 +14,7 @@ use super::list::DriverList;
 use super::operation::LevelZeroOperation;
 use super::sys::{self, DriverResult, LevelZeroFailure, call, get};
 use crate::hal::support::command_list::PlannedOperation;
-use crate::hal::support::list_update::{ReplacedPart, ReplacedParts};
+use crate::hal::support::list_update::{ReplacedOperation, ReplacedParts};
 use crate::hal::{Command, Kernel, KernelLaunch};
 use crate::types::Result;
 
@@ -123,7 +123,7 @@ pub(super) fn changed_launches<'a>(
     replaced: &'a ReplacedParts<LevelZeroOperation>,
 ) -> Option<SmallVec<[ChangedLaunch<'a>; 1]>> {
     let launches = replaced.0.iter().map(|(index, part)| match (part, &commands[*index]) {
-        (ReplacedPart::Command(old), Command::Kernel(new)) => match &old.0 {
+        (ReplacedOperation::Command(old), Command::Kernel(new)) => match &old.0 {
             Command::Kernel(old) => Some(ChangedLaunch { index: *index, old, new }),
             _ => None,
         },

@@ -26,7 +26,7 @@ use crate::types::{Error, ErrorKind, Result};
 /// A device. Its objects keep its context alive, so the device itself may be dropped before them.
 #[derive(Debug)]
 pub(super) struct OpenclDevice {
-    context: Arc<OpenclContext>,
+    pub(super) context: Arc<OpenclContext>,
 }
 
 impl OpenclDevice {
@@ -82,17 +82,6 @@ impl OpenclDevice {
         let mut platform = found.platform.again()?;
         change(&mut platform);
         Self::of(&Arc::new(platform), found.id, format!("opencl:{index} (changed)"), options)
-    }
-
-    #[cfg(test)]
-    pub(super) fn context(&self) -> &Arc<OpenclContext> {
-        &self.context
-    }
-
-    /// The features, for tests that take one away.
-    #[cfg(test)]
-    pub(super) fn features_mut(&mut self) -> &mut super::features::OpenclFeatures {
-        &mut Arc::get_mut(&mut self.context).expect("the test holds the only reference").features
     }
 
     /// Parts of `units` compute units each.

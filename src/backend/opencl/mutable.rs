@@ -9,7 +9,7 @@ use super::kernel::{OpenclArgument, OpenclKernel, is_pointer};
 use super::operation::OpenclOperation;
 use super::recording::OpenclRecording;
 use super::sys::{self, DriverResult, OpenclFailure, call};
-use crate::hal::support::list_update::{ReplacedPart, ReplacedParts};
+use crate::hal::support::list_update::{ReplacedOperation, ReplacedParts};
 use crate::hal::{Command, KernelLaunch, LaunchBefore};
 use crate::types::Range;
 
@@ -43,7 +43,7 @@ fn changed_launches<'a>(
 ) -> Option<BTreeMap<usize, (Range, &'a KernelLaunch)>> {
     let mut launches = BTreeMap::new();
     for (index, part) in replaced.0.iter().rev() {
-        let (ReplacedPart::Launch(before), Command::Kernel(launch)) = (part, &commands[*index]) else {
+        let (ReplacedOperation::Launch(before), Command::Kernel(launch)) = (part, &commands[*index]) else {
             return None;
         };
         let (range, _) = launches.entry(*index).or_insert((launch.range, &**launch));

@@ -26,9 +26,10 @@ use crate::types::{DeviceId, Error, Result};
 /// A queue.
 #[derive(Debug)]
 pub(super) struct OpenclQueue {
-    context: Arc<OpenclContext>,
+    pub(super) context: Arc<OpenclContext>,
     desc: QueueDesc,
-    main: Arc<DriverQueue>,
+    /// For commands without times of their own.
+    pub(super) main: Arc<DriverQueue>,
     /// For what is timed, if the queue itself has no profiling.
     profiled: OnceLock<Arc<DriverQueue>>,
     /// Whether the last enqueue went to `profiled`. Held while enqueueing: an enqueue is several calls.
@@ -56,12 +57,6 @@ impl OpenclQueue {
             profiled: OnceLock::new(),
             on_profiled: Mutex::new(false),
         })
-    }
-
-    /// The driver's queue for commands without times of their own.
-    #[cfg(test)]
-    pub(super) fn driver(&self) -> &Arc<DriverQueue> {
-        &self.main
     }
 
     /// The queue behind `queue`, if it is one of `device`.
@@ -123,10 +118,6 @@ impl OpenclQueue {
             if is_needed { waits.dependencies.push(signal) } else { waits.order.push(signal) }
         }
         Ok(waits)
-    }
-
-    pub(super) fn context(&self) -> &Arc<OpenclContext> {
-        &self.context
     }
 
     /// Selects the driver's queue as [`select`](Self::select) does, and has what is enqueued there

@@ -17,7 +17,7 @@ impl OpenclQueue {
         wait: WaitList<'_>,
         signal: &Signal<'_>,
     ) -> Result<Arc<OpenclSignal>> {
-        let context = self.context();
+        let context = &self.context;
         let event = OpenclEvent::of(signal.event, context)?;
         event.signal.check_not_pending()?;
         let mut waits = self.wait_list(wait)?;

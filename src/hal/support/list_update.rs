@@ -41,10 +41,10 @@ pub(crate) trait UpdateBackend {
 
 /// What an update has replaced, oldest first, each part with the index of its command.
 #[derive(Debug)]
-pub(crate) struct ReplacedParts<O>(pub(crate) Vec<(usize, ReplacedPart<O>)>);
+pub(crate) struct ReplacedParts<O>(pub(crate) Vec<(usize, ReplacedOperation<O>)>);
 
 #[derive(Debug)]
-pub(crate) enum ReplacedPart<O> {
+pub(crate) enum ReplacedOperation<O> {
     /// Of a launch that has kept its operation.
     Launch(LaunchBefore),
     Command(Box<(Command, LoweredCommand<O>)>),
@@ -55,7 +55,7 @@ pub(crate) enum ReplacedPart<O> {
 struct ListUpdate<'a, B: UpdateBackend> {
     backend: &'a B,
     recorded: &'a mut RecordedCommands<B::Operation>,
-    replaced: Vec<(usize, ReplacedPart<B::Operation>)>,
+    replaced: Vec<(usize, ReplacedOperation<B::Operation>)>,
 }
 
 impl<O: DriverOperation> RecordedCommands<O> {
@@ -157,7 +157,7 @@ impl<B: UpdateBackend> ListUpdate<'_, B> {
         {
             return Ok(false);
         }
-        update.exchange(launch, |before| replaced.push((index, ReplacedPart::Launch(before))))?;
+        update.exchange(launch, |before| replaced.push((index, ReplacedOperation::Launch(before))))?;
         backend.set_launch(operation, launch, Some(update)).map(|()| true)
     }
 
@@ -170,7 +170,7 @@ impl<B: UpdateBackend> ListUpdate<'_, B> {
                     && backend.takes_arguments(operation, new.args.iter()) =>
             {
                 mem::swap(launch, &mut new);
-                replaced.push((index, ReplacedPart::Launch(LaunchBefore::Launch(new))));
+                replaced.push((index, ReplacedOperation::Launch(LaunchBefore::Launch(new))));
                 backend.set_launch(operation, launch, None)
             }
             (new, _) => {
@@ -179,7 +179,7 @@ impl<B: UpdateBackend> ListUpdate<'_, B> {
                 let command = commands.get_mut(index).ok_or_else(|| unknown_command(index))?;
                 let old = mem::replace(&mut list.commands[index].lowered, lowered);
                 let old = Box::new((mem::replace(command, new), old));
-                replaced.push((index, ReplacedPart::Command(old)));
+                replaced.push((index, ReplacedOperation::Command(old)));
                 Ok(())
             }
         }
@@ -190,7 +190,7 @@ impl<B: UpdateBackend> ListUpdate<'_, B> {
         let listed = self.recorded.list.commands.get_mut(index).ok_or_else(|| unknown_command(index))?;
         if listed.enabled != enabled {
             listed.enabled = enabled;
-            self.replaced.push((index, ReplacedPart::Enabled(!enabled)));
+            self.replaced.push((index, ReplacedOperation::Enabled(!enabled)));
         }
         Ok(())
     }
@@ -205,11 +205,11 @@ impl<O: DriverOperation> ReplacedParts<O> {
     ) {
         for (index, part) in self.0.into_iter().rev() {
             match part {
-                ReplacedPart::Enabled(before) => recorded.list.commands[index].enabled = before,
-                ReplacedPart::Command(before) => {
+                ReplacedOperation::Enabled(before) => recorded.list.commands[index].enabled = before,
+                ReplacedOperation::Command(before) => {
                     (recorded.commands[index], recorded.list.commands[index].lowered) = *before;
                 }
-                ReplacedPart::Launch(before) => {
+                ReplacedOperation::Launch(before) => {
                     let Some((launch, operation)) = recorded.launch_mut(index) else { continue };
                     before.restore(launch);
                     // The driver refuses none of the arguments once all of them are the old ones.
@@ -222,7 +222,7 @@ impl<O: DriverOperation> ReplacedParts<O> {
     /// The memory of the backend that the replaced commands use.
     pub(crate) fn into_memory(self) -> impl Iterator<Item = StagedMemory> {
         self.0.into_iter().filter_map(|(_, part)| match part {
-            ReplacedPart::Command(old) => Some(old.1.staged),
+            ReplacedOperation::Command(old) => Some(old.1.staged),
             _ => None,
         })
     }

@@ -45,12 +45,12 @@ fn kept(core: sys::Core) -> &'static sys::Core {
 
 /// An event that is pending until `end` is called on the driver's event.
 fn pending(device: &OpenclDevice, queue: &super::queue::OpenclQueue) -> (Arc<OpenclEvent>, sys_event::Raw) {
-    let context = device.context();
+    let context = &device.context;
     let user = context.user_event().unwrap();
     let raw = sys_event::Raw(user.raw());
     let started = StartedWork { event: Some(user), ..StartedWork::default() };
-    let signal = OpenclSignal::new(context, queue.driver(), started, Dependencies::default());
-    (Arc::new(OpenclEvent::signalled(device.context(), signal)), raw)
+    let signal = OpenclSignal::new(context, &queue.main, started, Dependencies::default());
+    (Arc::new(OpenclEvent::signalled(&device.context, signal)), raw)
 }
 
 mod sys_event {
@@ -60,12 +60,12 @@ mod sys_event {
 
 fn end(device: &OpenclDevice, event: &sys_event::Raw, status: i32) {
     // SAFETY: a user event that is alive, whose status has not been set.
-    unsafe { call!(device.context().core, clSetUserEventStatus(event.0, status)) }.unwrap();
+    unsafe { call!(device.context.core, clSetUserEventStatus(event.0, status)) }.unwrap();
 }
 
 fn queue(device: &OpenclDevice) -> super::queue::OpenclQueue {
     let desc = QueueDesc::new(QueueOrder::InOrder);
-    super::queue::OpenclQueue::create(device.context(), desc).unwrap()
+    super::queue::OpenclQueue::create(&device.context, desc).unwrap()
 }
 
 /// `a` fails, `b` waits for `a`, and `c` for `b`. Intel's runtime reports the events of `b` and `c` as
@@ -78,7 +78,7 @@ fn failures_are_inherited_whatever_the_driver_reports() {
         let fill = Arc::new(Command::BufferFill { dst, pattern });
         let (first, second) = (queue(&device), queue(&device));
         let (a, driver_event) = pending(&device, &first);
-        let events = [(); 2].map(|()| Arc::new(OpenclEvent::new(device.context())));
+        let events = [(); 2].map(|()| Arc::new(OpenclEvent::new(&device.context)));
         let [b, c] = events.map(|event| event as Arc<dyn crate::hal::Event>);
         let enqueue = |queue: &super::queue::OpenclQueue, wait: &dyn crate::hal::Event, event| {
             let signal = crate::hal::Signal::new(event);
@@ -121,11 +121,11 @@ impl Notify for Notified {
 #[test]
 fn an_event_is_final_when_it_is_notified() {
     let is_tested =
-        |device: &OpenclDevice| device.capabilities().notifies && device.context().platform.name != POCL;
+        |device: &OpenclDevice| device.capabilities().notifies && device.context.platform.name != POCL;
     for device in devices().into_iter().filter(is_tested) {
         let (first, second) = (queue(&device), queue(&device));
         let ((a, end_a), (c, end_c)) = (pending(&device, &first), pending(&device, &second));
-        let b = Arc::new(OpenclEvent::new(device.context())) as Arc<dyn crate::hal::Event>;
+        let b = Arc::new(OpenclEvent::new(&device.context)) as Arc<dyn crate::hal::Event>;
         let (sender, notified) = mpsc::channel();
         let notification = Notification { target: Arc::new(Notified(sender)), token: 7 };
         let signal = crate::hal::Signal::new(&b).notification(Some(notification));
@@ -153,7 +153,7 @@ fn long_chains_do_not_need_the_stack() {
             let started = StartedWork::default();
             let mut dependencies = Dependencies::default();
             dependencies.push(last);
-            last = Arc::new(OpenclSignal::new(device.context(), queue.driver(), started, dependencies));
+            last = Arc::new(OpenclSignal::new(&device.context, &queue.main, started, dependencies));
         }
         assert!(matches!(last.status(), EventStatus::Pending));
         end(&device, &driver_event, CODE);

@@ -16,7 +16,7 @@ use crate::hal::{
 
 /// The kind of command that the driver reports for an event, once it is over.
 fn kind_of(device: &OpenclDevice, signal: &OpenclSignal) -> u32 {
-    let (core, event) = (device.context().core, signal.event().unwrap());
+    let (core, event) = (device.context.core, signal.event().unwrap());
     // SAFETY: the event is alive.
     unsafe { call!(core, clWaitForEvents(1, &raw const event)) }.unwrap();
     let (mut kind, what) = (0u32, sys::CL_EVENT_COMMAND_TYPE);
@@ -31,7 +31,7 @@ fn kind_of(device: &OpenclDevice, signal: &OpenclSignal) -> u32 {
 #[test]
 fn prefetches_reach_the_driver_or_keep_the_order() {
     for device in devices() {
-        let context = device.context();
+        let context = &device.context;
         if !context.features.shared_memory {
             continue;
         }
@@ -67,9 +67,10 @@ fn prefetches_reach_the_driver_or_keep_the_order() {
         prefetch(unsafe { UsmPointer::new(own.as_ptr().expose_provenance(), own.len()) });
         // On a driver that is too old, a prefetch is a marker.
         let mut old = OpenclDevice::open(0, OpenclOptions::new()).unwrap();
-        let features = old.features_mut();
+        let features =
+            &mut Arc::get_mut(&mut old.context).expect("the test holds the only reference").features;
         (features.migrates_shared_memory, features.unified_memory) = (false, false);
-        let lowered = lower::lower(old.context(), &Command::UsmPrefetch { memory: memory.usm().unwrap() });
+        let lowered = lower::lower(&old.context, &Command::UsmPrefetch { memory: memory.usm().unwrap() });
         let operations = lowered.unwrap().operations;
         assert!(operations.len() == 1 && matches!(operations[0].operation, OpenclOperation::Marker));
     }
@@ -89,7 +90,7 @@ mod unified {
 
     impl<'a> Memory<'a> {
         pub(super) fn new(device: &'a OpenclDevice, len: usize) -> Self {
-            let (context, id) = (device.context().raw.raw(), device.context().id.raw());
+            let (context, id) = (device.context.raw.raw(), device.context.id.raw());
             // SAFETY: the function of this name has this type.
             let allocate: sys::clSharedMemAllocINTEL_t =
                 unsafe { std::mem::transmute(function(device, c"clSharedMemAllocINTEL")) };
@@ -112,12 +113,12 @@ mod unified {
             let free: sys::clMemFreeINTEL_t =
                 unsafe { std::mem::transmute(function(self.device, c"clMemFreeINTEL")) };
             // SAFETY: allocated in this context, freed once, when the commands are over.
-            unsafe { free.unwrap()(self.device.context().raw.raw(), self.start) };
+            unsafe { free.unwrap()(self.device.context.raw.raw(), self.start) };
         }
     }
 
     fn function(device: &OpenclDevice, name: &CStr) -> *mut c_void {
-        let context = device.context();
+        let context = &device.context;
         let find = context.core.clGetExtensionFunctionAddressForPlatform.unwrap();
         // SAFETY: the platform is the driver's own, and the name ends in NUL.
         unsafe { find(context.platform.id(), name.as_ptr()) }

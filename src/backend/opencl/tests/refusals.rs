@@ -60,7 +60,7 @@ fn recorded(device: &OpenclDevice, command: &Command, profiling: bool) -> Box<dy
 }
 
 fn event(device: &OpenclDevice) -> Arc<dyn Event> {
-    Arc::new(OpenclEvent::new(device.context()))
+    Arc::new(OpenclEvent::new(&device.context))
 }
 
 fn enqueue(
@@ -122,7 +122,7 @@ fn a_refused_recording_fails_after_its_wait_list() {
             platform.extensions.clEnqueueCommandBufferKHR = Some(refuse_recording);
         })
         .unwrap();
-        if device.context().features.recording.is_none() {
+        if device.context.features.recording.is_none() {
             continue;
         }
         let (queue, other) = (queue(&device), queue(&device));

@@ -55,7 +55,7 @@ impl Bench {
         let desc = MemoryDesc { len: 4 * WORDS, kind: MemoryKind::Device };
         let x = MemoryView::whole(device.allocate(&desc).unwrap());
         let desc = CommandBufferDesc { updatable: true, in_order, profiling: false, low_latency: false };
-        let mut buffer = OpenclCommandBuffer::new(device.context(), desc);
+        let mut buffer = OpenclCommandBuffer::new(&device.context, desc);
         let launch = KernelLaunch {
             kernel: add,
             args: vec![number(1), KernelArg::Memory(x.clone())],
@@ -114,14 +114,14 @@ fn recordings_change_in_place_where_the_device_can() {
     for index in 0..OpenclBackend.device_count().unwrap_or(0) {
         for in_order in [true, false] {
             let mut bench = Bench::new(index, in_order, QueueOrder::InOrder);
-            let Some(features) = bench.device.context().features.recording else { continue };
+            let Some(features) = bench.device.context.features.recording else { continue };
             let can = |fields: sys::cl_mutable_dispatch_fields_khr| features.mutable & fields == fields;
             let arguments = can(sys::CL_MUTABLE_DISPATCH_ARGUMENTS_KHR);
             let sizes = arguments
                 && can(sys::CL_MUTABLE_DISPATCH_GLOBAL_SIZE_KHR
                     | sys::CL_MUTABLE_DISPATCH_GLOBAL_OFFSET_KHR
                     | sys::CL_MUTABLE_DISPATCH_LOCAL_SIZE_KHR);
-            if bench.device.context().platform.name == "Intel(R) OpenCL" {
+            if bench.device.context.platform.name == "Intel(R) OpenCL" {
                 assert!(sizes, "Intel's runtime has mutable dispatch 0.9.3 with all fields");
             }
             assert_eq!(bench.run(), [1, 1, 1, 1, 0, 0, 0, 0]);
@@ -237,7 +237,7 @@ fn launches_keep_their_kernel_in_an_update() {
         bench.buffer.update(&[accepted, update]).unwrap_err();
         REFUSED.set(None);
         assert_eq!(bench.run(), [21, 21, 21, 21, 0, 0, 0, 0]);
-        let mut other = OpenclCommandBuffer::new(bench.device.context(), bench.buffer.info().desc);
+        let mut other = OpenclCommandBuffer::new(&bench.device.context, bench.buffer.info().desc);
         let Some(Command::Kernel(launch)) = bench.buffer.command(0) else { panic!("it is a launch") };
         let mut launch = launch.clone();
         let whole = KernelArg::Memory(bench.x.clone());
@@ -305,7 +305,7 @@ fn failed_re_recording_falls_back_to_replay() {
         })
         .unwrap();
         let mut bench = Bench::on(device, true, QueueOrder::InOrder);
-        if bench.device.context().features.recording.is_none() {
+        if bench.device.context.features.recording.is_none() {
             continue;
         }
         assert_eq!(bench.buffer.info().lowering, "cl_khr_command_buffer");

@@ -16,7 +16,7 @@ use crate::types::{DeviceId, Error, ErrorKind, ResourceId, Result};
 
 /// A device with memory. The host and all devices share one address space.
 pub(crate) trait MemoryDevice: StreamDevice {
-    type Allocation: DriverAllocation;
+    type Allocation: StreamAllocation;
 
     /// Zeroed memory of this many bytes, which are not 0.
     fn allocate(&self, kind: MemoryKind, len: usize) -> Result<Self::Allocation>;
@@ -56,7 +56,7 @@ pub(crate) trait MemoryDevice: StreamDevice {
 }
 
 /// Memory of a driver, freed when dropped.
-pub(crate) trait DriverAllocation: Debug + Send + Sync {
+pub(crate) trait StreamAllocation: Debug + Send + Sync {
     fn address(&self) -> u64;
 
     fn kind(&self) -> MemoryKind;

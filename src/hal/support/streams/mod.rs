@@ -43,7 +43,7 @@ pub(crate) use context::{ContextFailure, DriverContext};
 pub(crate) use device::{CountedEnd, StreamDevice};
 pub(crate) use enqueue::LaunchDevice;
 pub(crate) use gpu_device::{GpuBackend, GpuDevice};
-pub(crate) use memory::{DriverAllocation, MemoryDevice, StreamMemory, retry_with_room};
+pub(crate) use memory::{MemoryDevice, StreamAllocation, StreamMemory, retry_with_room};
 pub(crate) use peer_access::PeerAccess;
 pub(crate) use queue::StreamQueue;
 pub(crate) use signal::Kept;

@@ -133,7 +133,7 @@ impl<C: StreamContext> DriverStream<C> {
         Ok(is_complete)
     }
 
-    /// The event with this sequence number is complete: something else has told of its end.
+    /// The event with this sequence number is complete: something that came behind it is.
     pub(crate) fn note_completed(&self, sequence: u64) {
         self.complete.fetch_max(sequence, Ordering::AcqRel);
     }

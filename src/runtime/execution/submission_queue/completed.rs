@@ -13,7 +13,7 @@ use tokio::runtime::{Handle, RuntimeFlavor};
 use crate::runtime::completion::clock;
 use crate::runtime::completion::latch::wake_after_locks;
 use crate::runtime::execution::submission_queue::submitter::Runs;
-use crate::runtime::execution::submission_queue::{LeftRun, SubmissionQueue};
+use crate::runtime::execution::submission_queue::{LeftRun, SubmissionQueue, ThreadState};
 use crate::sync::{AtomicBool, AtomicU64, Ordering};
 use crate::types::Error;
 use crate::util::panics::catch_and_log;
@@ -42,15 +42,6 @@ struct CompletedRuns {
 pub(crate) struct LeaderGuard {
     queue: Arc<SubmissionQueue>,
     number: u64,
-}
-
-/// What the reactor's thread does after it has found batches finished.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Next {
-    /// There is more to launch, which nobody else does.
-    Launch,
-    Poll,
-    Sleep,
 }
 
 /// Nanoseconds. A leader or a helper that lets runs wait for longer is relieved: nothing can make its task
@@ -107,13 +98,13 @@ impl Completed {
 
     /// For the reactor's thread: leaves the runs to the leader or, if it has more to launch, to a helper. If
     /// there is neither, or it does not come, completes the runs, and wakes the tasks at the end.
-    pub(crate) fn settle(&self, next: Next) {
+    pub(crate) fn settle(&self, thread: ThreadState) {
         if self.is_empty() {
             return;
         }
         let mut waiting = self.waiting.lock();
         let leader = self.leader.load(Ordering::SeqCst);
-        if next == Next::Launch || (leader != 0 && next == Next::Poll) {
+        if thread == ThreadState::Launching || (leader != 0 && thread == ThreadState::Polling) {
             let now = clock::now();
             if waiting.since == 0 {
                 waiting.since = now;

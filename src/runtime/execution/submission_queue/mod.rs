@@ -36,8 +36,8 @@ use crate::runtime::execution::template::RunOwner;
 use crate::runtime::resource::device::Device;
 use crate::sync::{AtomicBool, Ordering};
 use crate::types::Priority;
+use completed::Completed;
 pub(crate) use completed::LeaderGuard;
-use completed::{Completed, Next};
 use submitter::SubmitterState;
 
 /// The runs of a device that submissions have left to its reactor's thread.
@@ -65,6 +65,15 @@ pub(crate) struct SubmissionQueue {
 pub(crate) struct LeftRun {
     run: Arc<Run>,
     owner: Arc<dyn RunOwner>,
+}
+
+/// What the reactor's thread is about to do.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum ThreadState {
+    /// There is more to launch, and no other thread does that.
+    Launching,
+    Polling,
+    FallingAsleep,
 }
 
 /// With fewer runs in flight on a device, each submission launches its run itself and polls for its end.
@@ -121,7 +130,7 @@ impl Submitter for SubmissionQueue {
     }
 
     fn settle(&self) {
-        self.completed.settle(Next::Sleep);
+        self.completed.settle(ThreadState::FallingAsleep);
     }
 
     fn fall_asleep(&self) -> bool {

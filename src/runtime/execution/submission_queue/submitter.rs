@@ -11,8 +11,7 @@ use crate::runtime::completion::pending::Pending;
 use crate::runtime::completion::reactor::new_queue_number;
 use crate::runtime::execution::partitions::PartitionExec;
 use crate::runtime::execution::run::{cancelled, enqueue_batch};
-use crate::runtime::execution::submission_queue::completed::Next;
-use crate::runtime::execution::submission_queue::{LeftRun, SubmissionQueue};
+use crate::runtime::execution::submission_queue::{LeftRun, SubmissionQueue, ThreadState};
 use crate::runtime::resource::device::Device;
 use crate::sync::Ordering;
 use crate::types::{Error, ErrorKind, Result};
@@ -51,8 +50,8 @@ struct Batch {
     launched: u64,
 }
 
-/// The most runs of a batch. Half as many while fewer than [`PLENTY`] wait, so that the next are launched before
-/// these are over.
+/// The most runs of a batch. Half as many while fewer than [`PLENTY`] wait, so that the next are launched
+/// before these are over.
 const MOST: usize = 16;
 const PLENTY: usize = 24;
 
@@ -118,7 +117,10 @@ impl SubmitterState {
         if !self.batches.is_empty() {
             self.poll(queue, watch);
         }
-        queue.completed.settle(if self.waiting.is_empty() { Next::Poll } else { Next::Launch });
+        queue.completed.settle(match self.waiting.is_empty() {
+            true => ThreadState::Polling,
+            false => ThreadState::Launching,
+        });
         let busy = !self.batches.is_empty() || !self.waiting.is_empty();
         if !busy && self.loaded_until > 0 {
             std::hint::spin_loop();

@@ -10,8 +10,7 @@ use tokio::runtime::{Builder, Runtime};
 use tokio::task::yield_now;
 
 use crate::runtime::completion::submitter::Submitter as _;
-use crate::runtime::execution::submission_queue::completed::Next;
-use crate::runtime::execution::submission_queue::{HIGH_LOAD, queue_of};
+use crate::runtime::execution::submission_queue::{HIGH_LOAD, ThreadState, queue_of};
 use crate::runtime::{Device, ExecutableGraph, FinalizeOptions, Graph, Submission};
 use crate::sync::Ordering;
 use crate::testing::{FakeControl, FakeDevice, FakeOptions};
@@ -118,16 +117,16 @@ fn a_thread_that_has_more_to_launch_completes_one_run_and_leaves_the_others_to_i
     let later: Vec<_> = left.drain(left.len() / 2..).collect();
     let (first, second) = (left.len(), later.len());
     queue.completed.add(left.into_iter().collect(), None);
-    queue.completed.settle(Next::Launch);
+    queue.completed.settle(ThreadState::Launching);
     assert_eq!(done(), 1, "whose task helps");
     queue.help();
     assert_eq!(done(), first);
     queue.completed.add(later.into_iter().collect(), None);
-    queue.completed.settle(Next::Launch);
+    queue.completed.settle(ThreadState::Launching);
     assert_eq!(done(), first + 1);
     // No task comes.
     while queue.has_completed() {
-        queue.completed.settle(Next::Launch);
+        queue.completed.settle(ThreadState::Launching);
     }
     assert_eq!(done(), first + second);
 }
