@@ -3,11 +3,11 @@
 use std::sync::Arc;
 
 use tokio::runtime::Runtime;
-use wakegraph::{Buffer, Device, Graph, WakePolicy};
+use wakegraph::{Buffer, Device, ExecutableGraph, Graph, Range, WakePolicy};
 
-use crate::One;
-use crate::raw::{Raw, RawCopy};
+use crate::raw::{Raw, RawCopy, RawRoundTrip};
 use crate::support::{self, Contender, Report, Row};
+use crate::{One, bump};
 
 /// Bytes, and the limits of copies from and to memory that is not pinned: only copies that take
 /// much longer than a copy of the first chunk by the host can be as fast as those of pinned memory.
@@ -54,6 +54,14 @@ pub(crate) fn rows(report: &mut Report, device: &Device, raw: &Raw) {
             between(report, row, &runtime, raw, &buffer(&other, bytes), &buffer(device, bytes));
         }
     }
+    for (size, bytes) in [("4k", 4 << 10), ("64k", 64 << 10), ("1m", 1 << 20)] {
+        let name = format!("round_trip_{size}");
+        if report.wants(&name) {
+            let x = device.buffer(bytes / size_of::<u32>()).expect("a buffer");
+            let row = Row::new(&name).limit(DEVICE).rounds(100, 20);
+            report.race(row, &runtime, One(round_trip(device, &x)), raw.round_trip(&x));
+        }
+    }
     device.set_wake_policy(WakePolicy::default());
 }
 
@@ -78,6 +86,16 @@ fn between(
     graph.copy(from, to);
     let base = raw.copy(address(from), address(to), to.len(), (from.clone(), to.clone()));
     report.race(row, runtime, One(graph.finalize().expect("a valid graph")), base);
+}
+
+/// To the device, a kernel, and back.
+fn round_trip(device: &Device, x: &Buffer<u32>) -> ExecutableGraph {
+    let pinned = device.host_buffer(x.len()).expect("host memory");
+    let mut graph = Graph::new(device);
+    graph.copy(&pinned, x);
+    graph.launch(bump(1, x), Range::linear(1));
+    graph.copy(x, &pinned);
+    graph.finalize().expect("a valid graph")
 }
 
 struct Write {
@@ -114,6 +132,13 @@ impl Contender for ByOneCore {
             self.to[..chunk.len()].copy_from_slice(chunk);
             std::hint::black_box(&mut self.to);
         }
+    }
+}
+
+impl Contender for RawRoundTrip {
+    async fn once(&mut self) {
+        self.start();
+        self.synchronize();
     }
 }
 

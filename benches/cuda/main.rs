@@ -26,6 +26,7 @@
 //! | `copy_to_SIZE`, `copy_from_SIZE` | `Buffer::write` and `read` of memory that is not pinned | `cuMemcpyAsync` of pinned memory, synchronize | 1.11 for 1 GiB |
 //! | `copy_by_one_core_SIZE` | a copy of as much by one core, to memory in its cache | the same | |
 //! | `copy_device_SIZE`, `copy_peer_SIZE` | a graph of one copy on the device, and from another one | `cuMemcpyAsync`, synchronize | 1.05 |
+//! | `round_trip_SIZE` | a graph of a copy from pinned memory, a kernel, and a copy back | `cuMemcpyAsync`, `cuGraphLaunch`, `cuMemcpyAsync`, synchronize | 1.05 |
 //! | `finalize_N` | `finalize` of N kernels in a chain and the drop of the executable, per node | `cuGraphAddKernelNode` N times, instantiate, upload, destroy | 2.0 |
 //! | `two_devices_policy_runtime` | 10 kernels in a chain, on two GPUs in turn | launches on two streams that wait for each other's events, a synchronize of the last | 1.15 |
 //! | `two_devices_copies_policy_runtime` | the same, each after a copy from the other GPU | the same | 1.15 |

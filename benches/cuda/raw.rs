@@ -9,6 +9,7 @@
 
 use std::ffi::{CString, c_void};
 use std::ptr;
+use std::sync::Arc;
 
 use cudarc::driver::sys::{
     self, CUcontext, CUevent, CUfunction, CUgraph, CUgraphExec, CUgraphNode, CUresult, CUstream,
@@ -199,6 +200,38 @@ impl Raw {
         let mut stream = ptr::null_mut();
         unsafe { check(sys::cuStreamCreate(&mut stream, 1)) };
         RawCopy { raw: self.clone(), from, to, bytes, stream, _owner: Box::new(owner) }
+    }
+
+    /// A copy of pinned memory to `memory`, a kernel on it, and a copy back to the same pinned memory.
+    pub(crate) fn round_trip(&self, memory: &Buffer<u32>) -> RawRoundTrip {
+        let bytes = memory.len() * size_of::<u32>();
+        let (pinned, address) = (Arc::new(self.pinned(bytes)), memory.address().expect("an address") as u64);
+        let to = self.copy(pinned.address(), address, bytes, pinned.clone());
+        let from = self.copy(address, pinned.address(), bytes, pinned);
+        RawRoundTrip { to, from, graph: self.chain_on(1, memory) }
+    }
+}
+
+/// A copy to the device, a kernel, and a copy back, by three calls on a stream.
+pub(crate) struct RawRoundTrip {
+    to: RawCopy,
+    from: RawCopy,
+    graph: RawGraph,
+}
+
+impl RawRoundTrip {
+    pub(crate) fn start(&self) {
+        let Self { to, from, graph } = self;
+        to.raw.bind();
+        unsafe {
+            check(sys::cuMemcpyAsync(to.to, to.from, to.bytes, graph.stream));
+            check(sys::cuGraphLaunch(graph.exec, graph.stream));
+            check(sys::cuMemcpyAsync(from.to, from.from, from.bytes, graph.stream));
+        }
+    }
+
+    pub(crate) fn synchronize(&self) {
+        self.graph.synchronize();
     }
 }
 

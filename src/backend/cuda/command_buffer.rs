@@ -108,7 +108,7 @@ impl GraphDevice for CudaDeviceInner {
                 "a driver event tells of its end, as the wake policy is efficient or another \
                                    device partition waits for it"
             }
-            () => "a driver event tells of its end, as it is long or writes memory outside the device",
+            () => "a driver event tells of its end, as it is long or uses memory outside the device",
         }
     }
 
@@ -118,7 +118,7 @@ impl GraphDevice for CudaDeviceInner {
         stream: &Arc<CudaStream>,
         counts: bool,
     ) -> Result<Option<CountedRun>> {
-        Ok(instance.launch(stream, counts)?.filter(|_| recording.writes_only_device()))
+        Ok(instance.launch(stream, counts)?.filter(|_| recording.stays_on_device()))
     }
 
     fn replace(instance: &mut LaunchableGraph<Self>, exec: CudaGraphExec, form: InstanceForm) -> Result<()> {

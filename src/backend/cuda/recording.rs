@@ -6,7 +6,7 @@ use super::control_flow::ControlFlowOrder;
 use super::device_inner::CudaDeviceInner;
 use super::graph::GraphNode;
 use super::graph_exec::CudaGraphExec;
-use super::low_latency::{CountingKernel, MOST_COMMANDS, writes_only_device};
+use super::low_latency::{CountingKernel, MOST_COMMANDS, stays_on_device};
 use super::lower::{self, AddOptions, EndNodes};
 use crate::hal::support::graphs::{GraphRecording, RecordedCommand};
 use crate::hal::support::once_each::once_each;
@@ -19,8 +19,8 @@ pub(super) type CudaRecording = GraphRecording<CudaDeviceInner>;
 #[derive(Default, Debug)]
 pub(super) struct NodeOrder {
     control_flow: ControlFlowOrder,
-    /// How many commands do not [write only](writes_only_device) to the device. Not counted without
-    /// the low-latency hint.
+    /// How many commands do not [stay on the device](stays_on_device). Not counted without the
+    /// low-latency hint.
     outside: usize,
     /// Whether the graph has a [`CountingKernel`].
     pub(super) counts: bool,
@@ -96,16 +96,16 @@ impl CudaRecording {
             .map(|(node, _)| *node)
     }
 
-    /// Counts the command with this index among those that write outside the device, if it does.
+    /// Counts the command with this index among those that do not stay on the device, if it is one.
     pub(super) fn count_outside(&mut self, index: usize) {
         let recorded = &mut self.commands[index];
-        let is_outside = self.desc.low_latency && !writes_only_device(&self.device, &recorded.command);
+        let is_outside = self.desc.low_latency && !stays_on_device(&self.device, &recorded.command);
         self.order.outside += usize::from(is_outside);
         self.order.outside -= usize::from(std::mem::replace(&mut recorded.place.is_outside, is_outside));
     }
 
     /// Whether a counter may say that a run is over.
-    pub(super) fn writes_only_device(&self) -> bool {
+    pub(super) fn stays_on_device(&self) -> bool {
         self.order.outside == 0
     }
 
@@ -113,7 +113,7 @@ impl CudaRecording {
     /// form if that was asked for and can be made. The caller has bound the context.
     pub(super) fn instantiate(&mut self) -> Result<(CudaGraphExec, Option<CountingKernel>)> {
         let CommandBufferDesc { low_latency, profiling, .. } = self.desc;
-        if low_latency && !profiling && self.writes_only_device() && self.commands.len() <= MOST_COMMANDS {
+        if low_latency && !profiling && self.stays_on_device() && self.commands.len() <= MOST_COMMANDS {
             match self.instantiate_counting() {
                 Ok((exec, counting)) => return Ok((exec, Some(counting))),
                 Err(error) => {

@@ -14,6 +14,11 @@ fn runs_are_counted_where_the_creator_asked_for_it() {
     let bench = Bench::new();
     let memory = bench.memory();
     let host = bench.device.allocate(&MemoryDesc { len: 64, kind: MemoryKind::Host }).unwrap();
+    let other = bench.memory();
+    let copy = |from: &Arc<dyn Memory>| {
+        let [src, dst] = [from, &memory].map(|memory| MemoryView::whole(memory.clone()));
+        Command::BufferCopy { src, dst }
+    };
     let launches = |count| vec![bench.launch(1, &memory); count];
     let with_times = CommandBufferDesc { profiling: true, ..LOW_LATENCY };
     for (desc, commands, counted) in [
@@ -24,12 +29,15 @@ fn runs_are_counted_where_the_creator_asked_for_it() {
         (with_times, launches(2), false),
         (LOW_LATENCY, launches(129), false),
         (LOW_LATENCY, vec![bench.launch(1, &memory), bench.launch(2, &host)], false),
+        (LOW_LATENCY, vec![copy(&other), bench.launch(1, &memory)], true),
+        (LOW_LATENCY, vec![copy(&host), bench.launch(1, &memory)], false),
     ] {
         let (kernels, instances) =
             (fake::calls("cuGraphAddKernelNode"), fake::calls("cuGraphInstantiateWithFlags"));
         let (buffer, _) = bench.chain(desc, &commands);
         let added = fake::calls("cuGraphAddKernelNode") - kernels;
-        assert_eq!(added, commands.len() + usize::from(counted), "{desc:?}");
+        let launched = commands.iter().filter(|command| matches!(command, Command::Kernel(_))).count();
+        assert_eq!(added, launched + usize::from(counted), "{desc:?}");
         let event = bench.device.create_event(&EventDesc { profiling: desc.profiling }).unwrap();
         for _ in 0..100 {
             assert_eq!(enqueue_counted(&bench, &*buffer, &event), counted, "{desc:?}");
