@@ -7,7 +7,7 @@
 //! command-buffers that use the device's memory alone:
 //! - There is no fence between the commands and the counter. On the device, the driver's own order
 //!   makes results visible to later work.
-//! - What comes from elsewhere, a copy engine brings. A graph that counts its runs behind such a copy
+//! - A copy engine brings what comes from other memory. A graph that counts its runs behind such a copy
 //!   takes 10 us longer than one that an event tells of (H100).
 //!
 //! Nothing reads the counter for a launch in a batch, so the kernel is disabled there.
