@@ -368,6 +368,36 @@ fn items_are_those_of_the_range() {
     assert_eq!(*ITEMS.lock().unwrap(), [7, 8]);
 }
 
+kernel! {
+    fn add_to_rows(width: u32, x: &mut [u32]) {
+        range: |width, x| [x.len() / width as usize],
+        item: |i, width, x| x[i * width as usize] += 1,
+    }
+    fn add_one(x: &mut [u32]) { item: |i, x| x[i] += 1 }
+}
+
+#[test]
+fn a_bound_that_panics_is_an_error() {
+    let device = device();
+    let [x, y, z] = [(); 3].map(|()| device.buffer::<u32>(4).unwrap());
+    let mut graph = Graph::new(&device);
+    graph.launch(add_to_rows(0, &x), Range::linear(1));
+    assert_eq!(graph.take_errors()[0].kind(), ErrorKind::KernelPanicked);
+
+    // Nor does it leave out edges of other nodes, whose parameters change with its own.
+    let (memory, width) = (graph.param(&x), graph.param(1u32));
+    let first = graph.launch(add_one(&y), Range::linear(4)).id();
+    let second = graph.launch(add_one(&x), Range::linear(4)).param("x", &memory).id();
+    graph.launch(add_to_rows(1, &z), Range::linear(4)).param("width", &width);
+    memory.set(&y);
+    width.set(0);
+    graph.fill(&z, 1);
+    assert_eq!(graph.predecessors(second).unwrap(), [first]);
+    assert_eq!(graph.finalize().unwrap_err().kind(), ErrorKind::KernelPanicked);
+    width.set(1);
+    graph.finalize().unwrap();
+}
+
 #[test]
 fn a_replaced_bound_holds_for_launches_and_updates() {
     let device = device();

@@ -1,6 +1,7 @@
 //! The modifiable graph: adding nodes and edges.
 
-use std::collections::BTreeMap;
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, BinaryHeap};
 use std::fmt;
 use std::mem;
 use std::panic::Location;
@@ -251,6 +252,10 @@ impl<P> Graph<P> {
     /// Adds the edges that the accesses of the newest node ask for, after these have been replaced.
     pub(crate) fn rederive_newest_edges(&mut self) {
         let Some(newest) = self.len().checked_sub(1) else { return };
+        // A node that others wait for by now may have to come before nodes that conflict with it.
+        if self.adjacency.successors(newest as u32).len() > 0 {
+            return self.rederive_edges();
+        }
         let start = newest.checked_sub(1).map_or(0, |before| self.access_ends[before]);
         let predecessors = self.tracker.record(newest as u32, &self.accesses[start..]);
         for &predecessor in predecessors {
@@ -261,22 +266,46 @@ impl<P> Graph<P> {
     }
 
     /// Adds the edges that the declared accesses of all nodes ask for, after some have been replaced.
-    /// Edges that exist stay. Where an edge would close a cycle, the nodes are in order already.
+    /// Edges that exist stay: nodes that conflict run in the order that these give, otherwise in that of
+    /// insertion.
     pub(crate) fn rederive_edges(&mut self) {
         let mut tracker = AccessTracker::default();
-        for index in 0..self.len() as u32 {
+        for index in self.in_order() {
             for &predecessor in tracker.record(index, self.accesses_at(index as usize)) {
                 if self.adjacency.contains(predecessor, index) {
                     continue;
                 }
                 let order = self.order.as_mut();
-                let admitted = order.map(|order| order.admit(&self.adjacency, predecessor, index));
-                if !matches!(admitted, Some(Err(_))) {
+                if order.is_none_or(|order| order.admit(&self.adjacency, predecessor, index).is_ok()) {
                     self.adjacency.insert(predecessor, index);
+                    self.insertion_ordered &= predecessor < index;
                 }
             }
         }
         self.tracker = tracker;
+    }
+
+    /// All nodes, each after those that it waits for, and as far as edges allow in the order of insertion.
+    /// Nodes on a cycle, and behind one, come last.
+    fn in_order(&self) -> Vec<u32> {
+        let count = self.len() as u32;
+        if self.insertion_ordered {
+            return (0..count).collect();
+        }
+        let mut waits: Vec<usize> = (0..count).map(|node| self.adjacency.predecessors(node).len()).collect();
+        let mut ready: BinaryHeap<Reverse<u32>> = self.adjacency.roots().map(Reverse).collect();
+        let mut all = Vec::with_capacity(self.len());
+        while let Some(Reverse(node)) = ready.pop() {
+            all.push(node);
+            for next in self.adjacency.successors(node) {
+                waits[next as usize] -= 1;
+                if waits[next as usize] == 0 {
+                    ready.push(Reverse(next));
+                }
+            }
+        }
+        all.extend((0..count).filter(|&node| waits[node as usize] > 0));
+        all
     }
 
     /// The index of a node of this graph.

@@ -52,7 +52,7 @@ pub enum ErrorKind {
     HostTaskFailed,
     /// A host task panicked.
     HostTaskPanicked,
-    /// A kernel that runs as a Rust closure panicked.
+    /// A kernel that runs as a Rust closure panicked, or the closure of a kernel's bound did.
     KernelPanicked,
     /// The closure of a native command or of a stream task panicked.
     NativePanicked,

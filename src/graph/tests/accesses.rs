@@ -31,8 +31,40 @@ fn disjoint_ranges_and_resources_are_independent() {
     assert_eq!(edges(&graph), [(0, 3)]);
 }
 
+//  old --> new         before the accesses are replaced, the newer node comes first by hand
+//   ^-------'
+#[test]
+fn replaced_accesses_keep_to_edges_by_hand() {
+    let memory = ResourceId::unique();
+    let mut graph = Graph::new();
+    let [old, new] = [0; 2].map(|_| kernel(&mut graph, &[]));
+    graph.make_edge(new, old).unwrap();
+    graph.replace_accesses(old.index(), &[write(memory, 0, 8)]);
+    graph.rederive_edges();
+    graph.replace_accesses(new.index(), &[write(memory, 0, 8)]);
+    graph.rederive_newest_edges();
+    assert_eq!(edges(&graph), [(1, 0)]);
+    kernel(&mut graph, &[read(memory, 0, 8)]);
+    assert_eq!(edges(&graph), [(1, 0), (0, 2)], "behind the last writer");
+}
+
+/// An access to one of two resources.
+type RawAccess = (usize, usize, usize, AccessMode);
+
+fn with_resources(nodes: Vec<Vec<RawAccess>>, resources: [ResourceId; 2]) -> Vec<Vec<Access>> {
+    let access =
+        |(which, start, end, mode): RawAccess| Access { resource: resources[which], start, end, mode };
+    nodes.into_iter().map(|accesses| accesses.into_iter().map(access).collect()).collect()
+}
+
+fn conflict(earlier: &[Access], later: &[Access]) -> bool {
+    let touches = |access: &&Access| access.start < access.end;
+    let mut later = later.iter().filter(touches);
+    later.any(|b| earlier.iter().filter(touches).any(|a| a.conflicts_with(b)))
+}
+
 /// Accesses to a few bytes of two resources, empty and reversed ranges among them.
-fn nodes() -> impl Strategy<Value = Vec<Vec<(usize, usize, usize, AccessMode)>>> {
+fn nodes() -> impl Strategy<Value = Vec<Vec<RawAccess>>> {
     let mode = prop::sample::select(vec![AccessMode::Read, AccessMode::Write, AccessMode::ReadWrite]);
     let access = (0..2usize, 0..BYTES, 0..=BYTES, mode);
     prop::collection::vec(prop::collection::vec(access, 0..4), 0..24)
@@ -74,15 +106,7 @@ proptest! {
     #[test]
     fn edges_are_exactly_the_conflicts(nodes in nodes()) {
         let resources = [ResourceId::unique(), ResourceId::unique()];
-        let nodes: Vec<Vec<Access>> = nodes
-            .into_iter()
-            .map(|accesses| {
-                accesses
-                    .into_iter()
-                    .map(|(which, start, end, mode)| Access { resource: resources[which], start, end, mode })
-                    .collect()
-            })
-            .collect();
+        let nodes = with_resources(nodes, resources);
         let mut graph = Graph::new();
         for accesses in &nodes {
             kernel(&mut graph, accesses);
@@ -90,11 +114,6 @@ proptest! {
 
         let made = edges(&graph);
         let reaches = closure(nodes.len(), made.iter().copied());
-        let touches = |access: &&Access| access.start < access.end;
-        let conflict = |earlier: &[Access], later: &[Access]| {
-            let mut later = later.iter().filter(touches);
-            later.any(|b| earlier.iter().filter(touches).any(|a| a.conflicts_with(b)))
-        };
         for (to, later) in nodes.iter().enumerate() {
             for (from, earlier) in nodes[..to].iter().enumerate() {
                 prop_assert!(!conflict(earlier, later) || reaches[from][to], "{} {}", from, to);
@@ -109,5 +128,49 @@ proptest! {
         distinct.dedup();
         prop_assert_eq!(distinct.len(), made.len());
         prop_assert_eq!(closure(nodes.len(), naive(&nodes, resources)), reaches);
+    }
+    // As when dynamic parameters get other memory.
+    #[test]
+    fn conflicts_are_ordered_after_accesses_are_replaced(
+        before in nodes(),
+        after in nodes(),
+        by_hand in prop::collection::vec(any::<(prop::sample::Index, prop::sample::Index)>(), 0..12),
+        more in nodes(),
+    ) {
+        let resources = [ResourceId::unique(), ResourceId::unique()];
+        let [before, after, more] = [before, after, more].map(|nodes| with_resources(nodes, resources));
+        let mut graph = Graph::new();
+        let ids: Vec<_> = before.iter().map(|accesses| kernel(&mut graph, accesses)).collect();
+        for (from, to) in by_hand.iter().filter(|_| !ids.is_empty()) {
+            let _ = graph.make_edge(ids[from.index(ids.len())], ids[to.index(ids.len())]);
+        }
+        let old = edges(&graph);
+        let mut now = before.clone();
+        for (index, accesses) in after.into_iter().enumerate().take(before.len()) {
+            graph.replace_accesses(index, &accesses);
+            now[index] = accesses;
+            if index + 1 == before.len() {
+                graph.rederive_newest_edges();
+            } else {
+                graph.rederive_edges();
+            }
+        }
+        prop_assert!(edges(&graph).starts_with(&old));
+        for accesses in more {
+            kernel(&mut graph, &accesses);
+            now.push(accesses);
+        }
+        let reaches = closure(now.len(), edges(&graph));
+        let ranks = graph.topological_ranks().unwrap();
+        for (from, to) in graph.edges() {
+            prop_assert!(ranks[from as usize] < ranks[to as usize]);
+        }
+        prop_assert!(!graph.is_insertion_ordered() || graph.edges().all(|(from, to)| from < to));
+        for (two, later) in now.iter().enumerate() {
+            for (one, earlier) in now[..two].iter().enumerate() {
+                let is_ordered = reaches[one].contains(two) || reaches[two].contains(one);
+                prop_assert!(is_ordered || !conflict(earlier, later), "{} {}", one, two);
+            }
+        }
     }
 }

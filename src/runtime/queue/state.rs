@@ -236,6 +236,8 @@ impl QueueInner {
             submit::start_now(owner, &run)
         } else {
             let mut waits = Waits::after(after);
+            let in_device_order = state.tail.iter().filter(|tail| tail.in_device_order);
+            waits.queue_order.extend(in_device_order.map(|tail| Predecessor::Run(tail.run.clone())));
             match waits.take_finished() {
                 Some(failure) => Started::abandoned(&run, &failure),
                 None => submit::start_after(owner, &run, order_after, own, waits),

@@ -272,3 +272,23 @@ fn the_first_wait_for_a_short_command_spins() {
     assert!(queue.fill(&x, 2).run().take_spin().is_none(), "it queues behind another");
     control.complete_all();
 }
+
+// The device's queue orders the second command behind the first only when it gets the second one.
+#[tokio::test]
+async fn a_command_that_fails_on_the_host_is_over_after_those_before_it() {
+    let (device, control) = manual_device();
+    let (x, host) = (device.buffer::<u32>(4).unwrap(), device.host_buffer::<u32>(4).unwrap());
+    let (queue, other) = (device.queue().unwrap(), device.queue().unwrap());
+    let failed = other.host_task((), async |()| Err::<(), _>("as it should"));
+    let first = queue.copy(&x, &host);
+    let second = queue.after([&failed]).copy(&x, &host);
+    let third = queue.host_task((), async |()| ());
+    assert!(failed.await.is_err());
+    for _ in 0..10 {
+        tokio::task::yield_now().await;
+        assert_eq!(finished(&[&first, &second, &third]), [false; 3]);
+        assert!(host.try_read().is_err(), "the first command writes it");
+    }
+    control.complete_all();
+    assert!(second.await.is_err() && third.await.is_ok() && host.try_read().is_ok());
+}

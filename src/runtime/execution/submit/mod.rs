@@ -49,6 +49,8 @@ pub(crate) struct Waits {
     native: Vec<NativeEvent>,
     /// What only has to be over, successful or not.
     pub(crate) order: Predecessors,
+    /// The same, which the device's own queue sees to once the run is on it.
+    pub(crate) queue_order: Predecessors,
     /// When it is too late to start anything.
     pub(crate) deadline: Option<Instant>,
 }
@@ -159,8 +161,8 @@ impl<'a> SubmitBuilder<'a> {
     /// else failed. The error names the first node or partition that did not.
     ///
     /// A submission that waits for a future or an event stops waiting at the deadline. One that
-    /// comes after others on the same memory resolves when these are over. Wrap the submission in
-    /// [`tokio::time::timeout_at`] to stop waiting for it as well.
+    /// comes after others on the same memory resolves when these are over, and one that is submitted too
+    /// late at once. Wrap the submission in [`tokio::time::timeout_at`] to stop waiting for it as well.
     ///
     /// ```
     /// # #[tokio::main(flavor = "current_thread")]
@@ -456,7 +458,7 @@ pub(crate) fn start_after<O: RunOwner + 'static>(
     run: &Arc<Run>,
     order_after: Predecessors,
     own: usize,
-    Waits { events, mut futures, native, deadline, .. }: Waits,
+    Waits { events, mut futures, native, queue_order, deadline, .. }: Waits,
 ) -> Started<O> {
     let template = owner.template();
     if run.is_traced() {
@@ -504,7 +506,8 @@ pub(crate) fn start_after<O: RunOwner + 'static>(
         match Handle::try_current() {
             Ok(handle) => {
                 futures.extend(native.iter().map(|event| deferred::native_wait(&handle, event)));
-                let order_after = order_after.into_vec();
+                // It may fail without ever being on the queue.
+                let order_after = order_after.into_iter().chain(queue_order).collect();
                 let starter = Starter { owner: owner.clone(), run: run.clone(), order_after, started: false };
                 deferred = Some(Deferred { handle, starter, events, futures });
             }

@@ -7,6 +7,7 @@ use crate::hal::{Param, ParamKind};
 use crate::runtime::resource::kernel::ByValue;
 use crate::runtime::resource::kernel::call::CallArg;
 use crate::types::{Error, ErrorKind, RangeBound, Result};
+use crate::util::panics::catch;
 
 /// The length of a slice, which is all that a kernel's bound needs to know of it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -105,7 +106,11 @@ impl BoundRule {
     /// without slices.
     pub(super) fn apply(&self, params: &[Param], args: &[CallArg]) -> Result<RangeBound> {
         if let Some(declared) = &self.0 {
-            return declared(&mut BoundArgs::new(params, args));
+            // Panics would leave a graph whose parameters are being replaced half-way.
+            return catch(|| declared(&mut BoundArgs::new(params, args))).unwrap_or_else(|panic| {
+                let why = format!("the closure of the kernel's bound panicked: {panic}");
+                Err(Error::new(ErrorKind::KernelPanicked, why))
+            });
         }
         let shortest = params.iter().zip(args).filter_map(|(param, arg)| slice_len(param, arg)).min();
         Ok(shortest.map_or(RangeBound::ANY, |len| RangeBound::from([len])))
