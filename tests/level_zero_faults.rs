@@ -408,6 +408,11 @@ fn errors_name_the_remedy() -> Result<()> {
     let condition = MemoryView::whole(memory.clone());
     let branch = Command::If { condition, then: Arc::new(Body::new()), otherwise: None };
     refused(branch, ErrorKind::FeatureNotSupported, &["conditional"]);
+    let pessimist = |_: &NativeStream<'_>| Err(Error::new(ErrorKind::DeviceLost, "so it seems"));
+    // SAFETY: the command touches no memory.
+    let pessimist = unsafe { NativeCommand::new("pessimist", Vec::new(), pessimist) };
+    refused(Command::Native(pessimist), ErrorKind::Driver, &["pessimist", "so it seems"]);
+    device.status()?;
 
     // A run that waits for an event that nothing signals, when the device is lost.
     // SAFETY: the command touches no memory.
