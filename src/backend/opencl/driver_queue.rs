@@ -41,7 +41,9 @@ impl DriverQueue {
 
     /// Waits until the event of a marker behind everything enqueued so far is complete.
     pub(super) fn wait_for_marker(&self) -> DriverResult {
-        self.marker(&[])?.into_iter().for_each(|marker| wait(self.core, marker.raw()));
+        if let Some(marker) = self.marker(&[])? {
+            wait(self.core, marker.raw());
+        }
         Ok(())
     }
 
@@ -102,7 +104,9 @@ impl DriverQueue {
             return adopt_event(self.core, event).map(Some);
         }
         self.finish()?;
-        events.iter().for_each(|&event| wait(self.core, event));
+        for &event in events {
+            wait(self.core, event);
+        }
         Ok(None)
     }
 }
