@@ -68,7 +68,6 @@ const ORDER_CALLS: &[&str] = &[
     "zeEventPoolCreate",
     "zeEventCreate",
     "zeEventHostReset",
-    "zeEventHostSynchronize",
     "zeEventQueryKernelTimestamp",
     "zeCommandListAppendBarrier",
     "zeCommandListAppendEventReset",
@@ -89,8 +88,10 @@ const APPEND_CALLS: &[&str] = &[
 ];
 const EXECUTE_CALLS: &[&str] = &["zeEventHostSignal", "zeCommandListReset", "zeCommandQueueSynchronize"];
 
-/// Calls that the backend makes up for: a list that cannot be updated is recorded anew, and hints may be refused.
+/// Calls that the backend makes up for: a list that cannot be updated is recorded anew, hints may be refused, and
+/// a poll that has failed is made again.
 const OPTIONAL_CALLS: &[&str] = &[
+    "zeEventHostSynchronize",
     "zeCommandListUpdateMutableCommandsExp",
     "zeCommandListUpdateMutableCommandKernelsExp",
     "zeCommandListAppendMemoryPrefetch",
@@ -158,13 +159,19 @@ fn main() -> ExitCode {
             Ok(Completion::Completed)
         }));
     }
-    trials.push(Trial::ignorable_test("append/a_partly_enqueued_run_keeps_its_events", move || {
-        if let Err(why) = can_run {
-            return Ok(Completion::ignored_with(why));
-        }
-        right(&child(Scenario { name: "partial", preset: "all", lowering: "append" }, "")?)?;
-        Ok(Completion::Completed)
-    }));
+    for (scenario, name) in [
+        ("partial", "a_partly_enqueued_run_keeps_its_events"),
+        ("polls", "a_poll_that_fails_says_nothing_about_the_run"),
+    ] {
+        let can_run = can_run.clone();
+        trials.push(Trial::ignorable_test(format!("append/{name}"), move || {
+            if let Err(why) = can_run {
+                return Ok(Completion::ignored_with(why));
+            }
+            right(&child(Scenario { name: scenario, preset: "all", lowering: "append" }, "")?)?;
+            Ok(Completion::Completed)
+        }));
+    }
     libtest_mimic::run(&Arguments::from_args(), trials).exit_code()
 }
 
@@ -237,6 +244,7 @@ fn run(scenario: &str) -> ExitCode {
         "order" => order_and_updates,
         "errors" => errors_name_the_remedy,
         "partial" => a_partly_enqueued_run_keeps_its_events,
+        "polls" => a_poll_that_fails_says_nothing_about_the_run,
         _ => memory_and_runs,
     };
     match run() {
@@ -408,6 +416,11 @@ fn errors_name_the_remedy() -> Result<()> {
     let condition = MemoryView::whole(memory.clone());
     let branch = Command::If { condition, then: Arc::new(Body::new()), otherwise: None };
     refused(branch, ErrorKind::FeatureNotSupported, &["conditional"]);
+    let pessimist = |_: &NativeStream<'_>| Err(Error::new(ErrorKind::DeviceLost, "so it seems"));
+    // SAFETY: the command touches no memory.
+    let pessimist = unsafe { NativeCommand::new("pessimist", Vec::new(), pessimist) };
+    refused(Command::Native(pessimist), ErrorKind::Driver, &["pessimist", "so it seems"]);
+    device.status()?;
 
     // A run that waits for an event that nothing signals, when the device is lost.
     // SAFETY: the command touches no memory.
@@ -469,6 +482,27 @@ fn a_partly_enqueued_run_keeps_its_events() -> Result<()> {
     gates[1].open();
     common::assert_complete(&*events[1]);
     // What the device may have kept using is kept.
+    println!("right");
+    std::process::exit(0)
+}
+
+/// The driver is out of memory when it is asked whether a run is over. The run goes on, so its event is pending.
+fn a_poll_that_fails_says_nothing_about_the_run() -> Result<()> {
+    let device = backend::open("level_zero:0")?;
+    let queue = || device.create_queue(&QueueDesc::new(QueueOrder::InOrder));
+    let (first, second) = (queue()?, queue()?);
+    let (gate, events) = (Gate::default(), [common::event(&*device), common::event(&*device)]);
+    let buffer = common::buffer(&*device, IN_ORDER, &[gate.command()], &[]);
+    common::enqueue(&*buffer, &*first, &[], &events[0], None)?;
+    let behind = common::buffer(&*device, IN_ORDER, &[], &[]);
+    common::enqueue(&*behind, &*second, &[&*events[0]], &events[1], None)?;
+    for event in &events {
+        assert_eq!(control(c"fail zeEventHostSynchronize 1 70000002"), 1);
+        assert!(matches!(event.status(), EventStatus::Pending), "{:?}", event.status());
+    }
+    gate.open();
+    events.iter().for_each(|event| common::assert_complete(&**event));
+    // The event of the gate is left.
     println!("right");
     std::process::exit(0)
 }

@@ -143,7 +143,8 @@ impl NativeCommand {
     /// Calls the closure. For backends, while the stream records what is enqueued on it.
     ///
     /// # Errors
-    /// The closure's own, or [`NativePanicked`](ErrorKind::NativePanicked).
+    /// The closure's own, or [`NativePanicked`](ErrorKind::NativePanicked). A closure cannot say that the
+    /// device is lost: that becomes [`Driver`](ErrorKind::Driver).
     ///
     /// # Safety
     /// The stream records and does not run. The caller runs the recording only while
@@ -158,7 +159,11 @@ impl NativeCommand {
     /// ```
     pub unsafe fn call(&self, stream: &NativeStream<'_>) -> Result<()> {
         // What the closure leaves half done is dropped with the recording.
-        self.call_as(CommandKind::Native, stream)
+        self.call_as(CommandKind::Native, stream).map_err(|error| match error.kind() {
+            // Backends believe the driver only: work in flight on a lost device counts as ended.
+            ErrorKind::DeviceLost => Error::new(ErrorKind::Driver, error.message()).caused_by(error),
+            _ => error,
+        })
     }
 
     /// Calls the closure of a [stream task](super::Command::StreamTask). For backends, which hold no lock
@@ -221,6 +226,10 @@ mod tests {
         let error = call(|| Err(Error::new(ErrorKind::OutOfMemory, "no workspace"))).unwrap_err();
         assert_eq!(error.kind(), ErrorKind::OutOfMemory);
         assert!(error.to_string().contains("'mine' failed: out of memory: no workspace"), "{error}");
+        let error = call(|| Err(Error::new(ErrorKind::DeviceLost, "so it seems"))).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Driver);
+        assert!(error.to_string().contains("'mine' failed"), "{error}");
+        assert!(error.to_string().contains("so it seems"), "{error}");
         let error = call(|| panic!("expected")).unwrap_err();
         assert_eq!(error.kind(), ErrorKind::NativePanicked);
         assert!(error.message().contains("'mine' panicked: expected"), "{error}");

@@ -17,7 +17,7 @@ use crate::hal::support::refusal::no_times;
 use crate::hal::support::signal_event::{DriverSignal, SignalEvent};
 use crate::hal::support::signals::EnqueueSignal;
 use crate::hal::{EventProfile, EventStatus};
-use crate::types::{Error, Result};
+use crate::types::{Error, ErrorKind, Result};
 
 /// An event, which moves to another event of the driver with each signal.
 pub(super) type LevelZeroEvent = SignalEvent<LevelZeroSignal>;
@@ -132,11 +132,22 @@ impl LevelZeroSignal {
         self.run.slot.event.context()
     }
 
-    /// The poll has failed, and so has the enqueue: it is over.
+    /// Why the enqueue has failed, as a poll of it has: the device is lost. Any other failure is one of the
+    /// poll. It says nothing about the work, which may still run.
     #[cold]
-    fn fail(&self, failure: LevelZeroFailure) -> bool {
-        self.outcome.set(Some(self.context().error(failure)));
-        true
+    fn fault(&self, failure: LevelZeroFailure) -> Option<Error> {
+        Some(self.context().error(failure)).filter(|error| error.kind() == ErrorKind::DeviceLost)
+    }
+
+    /// A poll has failed. Whether the enqueue is over therefore.
+    #[cold]
+    fn poll_failed(&self, failure: LevelZeroFailure) -> bool {
+        let fault = self.fault(failure);
+        let is_over = fault.is_some();
+        if is_over {
+            self.outcome.set(fault);
+        }
+        is_over
     }
 
     pub(super) fn is_on(&self, queue: u64) -> bool {
@@ -177,7 +188,7 @@ impl EnqueueSignal for LevelZeroSignal {
             return true;
         }
         // The slot remembers it.
-        self.is_plain() && self.run.is_over().unwrap_or_else(|failure| self.fail(failure))
+        self.is_plain() && self.run.is_over().unwrap_or_else(|failure| self.poll_failed(failure))
     }
 
     #[inline]
@@ -189,7 +200,7 @@ impl EnqueueSignal for LevelZeroSignal {
             Ok(true) => EventStatus::Complete,
             Ok(false) => EventStatus::Pending,
             Err(failure) => {
-                self.fail(failure);
+                self.poll_failed(failure);
                 self.outcome.status()
             }
         })
@@ -202,7 +213,10 @@ impl EnqueueSignal for LevelZeroSignal {
         let fault = match self.run.is_over() {
             Ok(false) => return SettleStep::Pending,
             Ok(true) => None,
-            Err(failure) => Some(self.context().error(failure)),
+            Err(failure) => match self.fault(failure) {
+                None => return SettleStep::Pending,
+                fault => fault,
+            },
         };
         if !self.has_uses {
             self.outcome.set(self.failure.clone().or(fault));

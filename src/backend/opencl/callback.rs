@@ -2,6 +2,8 @@
 #![expect(unsafe_code, reason = "calls the driver, which calls back")]
 
 use std::ffi::c_void;
+use std::thread;
+use std::time::Duration;
 
 use super::query;
 use super::sys::{self, Core, OpenclFailure, call};
@@ -20,16 +22,28 @@ where
         tracing::warn!(target: "wakegraph::opencl", call, code, "a callback was refused");
         // SAFETY: made above; a refused callback is not called.
         let then = unsafe { Box::from_raw(then) };
-        wait(core, event);
-        then(query::event_status(core, event).unwrap_or_else(|failure| failure.code));
+        then(wait(core, event));
     }
 }
 
-/// Blocks until the event is over, successful or not.
-pub(super) fn wait(core: &Core, event: sys::cl_event) {
-    // SAFETY: the event is alive. An error says that it has failed, so it is over.
-    let _ = unsafe { call!(core, clWaitForEvents(1, &raw const event)) };
+/// Blocks until the event is over, and gives its outcome: 0, or an error code.
+pub(super) fn wait(core: &Core, event: sys::cl_event) -> sys::cl_int {
+    loop {
+        // SAFETY: the event is alive.
+        let waited = unsafe { call!(core, clWaitForEvents(1, &raw const event)) };
+        if let Some(outcome) = query::event_outcome(core, event) {
+            return outcome;
+        }
+        // The driver could not wait, or not say how the event ended.
+        if let Err(OpenclFailure { call, code }) = waited {
+            tracing::debug!(target: "wakegraph::opencl", call, code, "a wait failed");
+        }
+        thread::sleep(BETWEEN_WAITS);
+    }
 }
+
+/// The pause after a wait that has failed.
+const BETWEEN_WAITS: Duration = Duration::from_micros(100);
 
 /// The driver's callback.
 unsafe extern "C" fn on_event<F: FnOnce(sys::cl_int)>(

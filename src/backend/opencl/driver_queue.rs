@@ -41,7 +41,9 @@ impl DriverQueue {
 
     /// Waits until the event of a marker behind everything enqueued so far is complete.
     pub(super) fn wait_for_marker(&self) -> DriverResult {
-        self.marker(&[])?.into_iter().for_each(|marker| wait(self.core, marker.raw()));
+        if let Some(marker) = self.marker(&[])? {
+            wait(self.core, marker.raw());
+        }
         Ok(())
     }
 
@@ -78,6 +80,15 @@ impl DriverQueue {
         Ok(Some(self.clear(byte, 1, &[marker.raw()]).unwrap_or(marker)))
     }
 
+    /// The event of a marker behind an event that need not be over before the call returns.
+    pub(super) fn marker_behind(&self, event: &Owned<Event>) -> DriverResult<Owned<Event>> {
+        let events = [event.raw()];
+        match &self.marker_byte {
+            Some(byte) => self.clear(byte, 1, &events).or_else(|_| self.enqueue_marker(&events)),
+            None => self.enqueue_marker(&events),
+        }
+    }
+
     /// Fills memory that nothing else uses yet, of `len` bytes, with 0. Gives the event of the fill.
     pub(super) fn clear(
         &self,
@@ -95,14 +106,21 @@ impl DriverQueue {
     }
 
     fn plain_marker(&self, events: &[sys::cl_event]) -> DriverResult<Option<Owned<Event>>> {
+        if let Ok(event) = self.enqueue_marker(events) {
+            return Ok(Some(event));
+        }
+        self.finish()?;
+        for &event in events {
+            wait(self.core, event);
+        }
+        Ok(None)
+    }
+
+    fn enqueue_marker(&self, events: &[sys::cl_event]) -> DriverResult<Owned<Event>> {
         let (queue, (waits, list), mut event) = (self.raw(), sys::list(events), ptr::null_mut());
         let place = &raw mut event;
         // SAFETY: the queue and the events are alive.
-        if unsafe { call!(self.core, clEnqueueMarkerWithWaitList(queue, waits, list, place)) }.is_ok() {
-            return adopt_event(self.core, event).map(Some);
-        }
-        self.finish()?;
-        events.iter().for_each(|&event| wait(self.core, event));
-        Ok(None)
+        unsafe { call!(self.core, clEnqueueMarkerWithWaitList(queue, waits, list, place)) }?;
+        adopt_event(self.core, event)
     }
 }

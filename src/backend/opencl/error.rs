@@ -10,6 +10,11 @@ pub(super) fn is_fatal(code: sys::cl_int) -> bool {
     matches!(code, sys::CL_DEVICE_NOT_AVAILABLE | sys::CL_INVALID_COMMAND_QUEUE | NVIDIA_FAULT)
 }
 
+/// Whether the code, of a command or of a query about one, says that the device has failed.
+pub(super) fn is_lost(code: sys::cl_int) -> bool {
+    is_fatal(code) || code == sys::CL_OUT_OF_RESOURCES
+}
+
 impl From<OpenclFailure> for Error {
     fn from(OpenclFailure { call, code }: OpenclFailure) -> Self {
         if code == sys::MISSING_FUNCTION {

@@ -6,6 +6,7 @@ use std::ptr;
 
 use bytemuck::{AnyBitPattern, NoUninit};
 
+use super::error::is_lost;
 use super::sys::{self, Core, DriverResult, call};
 
 /// Answers questions about an object.
@@ -77,9 +78,13 @@ queries! {
     event_times: clGetEventProfilingInfo(event: cl_event);
 }
 
-/// The status of an event: positive while it is pending, 0 when complete, negative when failed.
-pub(super) fn event_status(core: &Core, raw: sys::cl_event) -> DriverResult<sys::cl_int> {
-    event(core, raw).value(sys::CL_EVENT_COMMAND_EXECUTION_STATUS)
+/// How an event ended, once it is over: 0, or an error code.
+pub(super) fn event_outcome(core: &Core, raw: sys::cl_event) -> Option<sys::cl_int> {
+    match event(core, raw).value(sys::CL_EVENT_COMMAND_EXECUTION_STATUS) {
+        Ok(status) => Some(status).filter(|&status| status <= sys::CL_SUCCESS),
+        // Any other failure is one of the query. It says nothing about the work, which may still run.
+        Err(failure) => Some(failure.code).filter(|&code| is_lost(code)),
+    }
 }
 
 /// The version of an extension of a device, as OpenCL packs it; `None` without the extension, and 0 from a

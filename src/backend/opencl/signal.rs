@@ -144,18 +144,15 @@ impl OpenclSignal {
         if reported <= sys::CL_SUCCESS {
             return Some(reported);
         }
-        match query::event_status(self.context.core, event) {
-            Ok(code) if code > 0 => None,
-            Ok(code) => Some(code),
-            Err(failure) => Some(failure.code),
-        }
+        query::event_outcome(self.context.core, event)
     }
 
     fn fault(&self, code: sys::cl_int) -> Option<Error> {
         if code == sys::CL_SUCCESS {
             return None;
         }
-        let lost = error::is_fatal(code) || code == sys::CL_OUT_OF_RESOURCES;
+        // Another library gives its own events any code.
+        let lost = self.queue.is_some() && error::is_lost(code);
         let kind = if lost { ErrorKind::DeviceLost } else { ErrorKind::Driver };
         let why = format!("a command failed on the device: {}", error::describe(code));
         Some(self.context.error(Error::new(kind, why)))
@@ -250,8 +247,8 @@ impl DriverSignal for OpenclSignal {
 
     /// The driver's own wait has no time limit.
     fn wait(&self, timeout: Option<Duration>) -> Option<Duration> {
-        if timeout.is_none() {
-            self.event().into_iter().for_each(|event| callback::wait(self.context.core, event));
+        if let (None, Some(event)) = (timeout, self.event()) {
+            callback::wait(self.context.core, event);
         }
         timeout
     }

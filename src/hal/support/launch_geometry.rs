@@ -75,7 +75,8 @@ fn usual_block(range: &Range, most: usize, limits: &LaunchLimits) -> [usize; 3] 
     left /= block[0].max(1);
     for dimension in 1..3 {
         // A power of two, so that the rest can be used up.
-        let fits = global[dimension].next_power_of_two().min(limits.block[dimension]).min(left.max(1));
+        let wanted = global[dimension].min(USUAL_BLOCK).next_power_of_two();
+        let fits = wanted.min(limits.block[dimension]).min(left.max(1));
         block[dimension] = if fits.is_power_of_two() { fits } else { fits.next_power_of_two() / 2 };
         left /= block[dimension].max(1);
     }
@@ -137,8 +138,11 @@ mod tests {
     fn a_given_work_group_is_kept_and_too_many_are_refused() {
         let (grid, block) = geometry(&Range::new([8, 6]).local([4, 2]), 1024).unwrap();
         assert_eq!((grid, block), ([2, 3, 1], [4, 2, 1]));
-        let error = geometry(&Range::new([1, 70_000]).local([1, 1]), 1024).unwrap_err();
-        assert_eq!(error.kind(), ErrorKind::InvalidSize);
+        for range in
+            [Range::new([1, 70_000]).local([1, 1]), Range::new([1, usize::MAX]), Range::linear(1 << 63)]
+        {
+            assert_eq!(geometry(&range, 1024).unwrap_err().kind(), ErrorKind::InvalidSize, "{range}");
+        }
     }
 
     #[test]

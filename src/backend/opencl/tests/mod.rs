@@ -2,10 +2,12 @@
 //! can.
 #![expect(unsafe_code, reason = "enqueues, and fails events by hand")]
 
+mod failing_calls;
 mod host_buffers;
 mod prefetch;
 mod refusals;
 mod releases;
+mod stream_tasks;
 mod updates;
 
 use std::sync::{Arc, mpsc};
@@ -113,6 +115,22 @@ struct Notified(mpsc::Sender<u64>);
 impl Notify for Notified {
     fn notify(&self, token: u64) {
         let _ = self.0.send(token);
+    }
+}
+
+/// What an application gives its own event as an error is no news about the device.
+#[test]
+fn a_failed_event_of_another_library_does_not_lose_the_device() {
+    for device in devices() {
+        let user = device.context.user_event().unwrap();
+        let raw = sys_event::Raw(user.raw());
+        let signal = OpenclSignal::foreign(&device.context, user);
+        let event = OpenclEvent::signalled(&device.context, signal);
+        assert!(matches!(event.status(), EventStatus::Pending));
+        end(&device, &raw, sys::CL_OUT_OF_RESOURCES);
+        let EventStatus::Failed(error) = event.wait(None) else { panic!("it has failed") };
+        assert_eq!(error.kind(), ErrorKind::Driver, "{error}");
+        device.status().unwrap();
     }
 }
 
