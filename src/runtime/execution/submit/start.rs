@@ -7,8 +7,8 @@ use tokio::runtime::Handle;
 
 use crate::hal;
 use crate::runtime::execution::run::{Go, HostScheduler, Ready, Run, enqueue, watch_all};
-use crate::runtime::execution::submit::needs_tokio;
 use crate::runtime::execution::template::RunOwner;
+use crate::types::{Error, ErrorKind};
 
 /// Starts a run whose host-side predecessors are over: enqueues what needs no host, starts what
 /// waits for nothing. The rest starts when its predecessors end. `order_events` come
@@ -70,4 +70,15 @@ pub(super) fn start<O: RunOwner + 'static>(
     } else if template.polls_tails {
         watch_all(template, run);
     }
+}
+
+pub(super) fn needs_tokio(why: &str) -> Error {
+    Error::new(
+        ErrorKind::InvalidOperation,
+        format!("this submission {why}, and was submitted outside a tokio runtime"),
+    )
+    .help(
+        "submit inside `#[tokio::main]`, a spawned task or `runtime.block_on(async { exec.submit().await \
+         })`, or while `runtime.enter()` is held",
+    )
 }

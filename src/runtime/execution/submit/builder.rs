@@ -1,0 +1,174 @@
+//! A submission in preparation, as its user sees it.
+
+use std::future::Future;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::runtime::Handle;
+use tokio::time::Instant;
+
+use crate::runtime::execution::event::Event;
+use crate::runtime::execution::executable::ExecutableInner;
+use crate::runtime::execution::host_task::TaskOutput;
+use crate::runtime::execution::submission::Submission;
+use crate::runtime::execution::submit::deferred;
+use crate::runtime::execution::submit::start::needs_tokio;
+use crate::runtime::execution::submit::waits::Waits;
+use crate::runtime::execution::submit::{refused, submit_after};
+use crate::runtime::execution::watchdog::Watchdog;
+use crate::runtime::resource::native_event::NativeEvent;
+
+/// A submission in preparation: its wait list.
+///
+/// Nothing happens before [`submit`](Self::submit).
+#[must_use = "nothing happens before `submit`"]
+pub struct SubmitBuilder<'a> {
+    executable: &'a Arc<ExecutableInner>,
+    waits: Waits,
+    watchdog: Option<Duration>,
+}
+
+impl std::fmt::Debug for SubmitBuilder<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let Waits { events, futures, deadline, .. } = &self.waits;
+        f.debug_struct("SubmitBuilder")
+            .field("events", &events.len())
+            .field("futures", &futures.len())
+            .field("deadline", deadline)
+            .field("watchdog", &self.watchdog)
+            .finish()
+    }
+}
+
+impl<'a> SubmitBuilder<'a> {
+    pub(crate) fn new(executable: &'a Arc<ExecutableInner>) -> Self {
+        Self { executable, waits: Waits::default(), watchdog: None }
+    }
+
+    /// Starts after `submission` has completed. If it fails, this one fails with the same error and
+    /// does not start.
+    pub fn after(self, submission: &Submission) -> Self {
+        self.after_event(&submission.event())
+    }
+
+    /// Starts after `event` has completed. If it fails, this submission fails with the same error
+    /// and does not start.
+    pub fn after_event(mut self, event: &Event) -> Self {
+        self.waits.events.push(event.clone());
+        self
+    }
+
+    /// Starts after `future` has resolved, be it network, a timer or a channel. If it resolves to
+    /// an `Err`, the submission fails with it and does not start. A future that panics fails it
+    /// likewise.
+    pub fn after_future<F>(mut self, future: F) -> Self
+    where
+        F: Future + Send + 'static,
+        F::Output: TaskOutput,
+    {
+        self.waits.futures.push(deferred::wait_future(future));
+        self
+    }
+
+    /// Starts after an event of another library has completed. The device waits for it where the submission
+    /// begins on the device that has [imported](crate::Device::import_event) it; otherwise a thread of the
+    /// runtime's waits. If the event fails, so does the submission.
+    ///
+    /// ```no_run
+    /// # #![allow(unsafe_code)]
+    /// # use wakegraph::{Device, ExecutableGraph, Result, Submission};
+    /// # use std::ffi::c_void;
+    /// # fn example(exec: &ExecutableGraph, device: &Device, written: *mut c_void) -> Result<Submission> {
+    /// // SAFETY: the application has the event, which is of the device's context.
+    /// let written = unsafe { device.import_event(written)? };
+    /// let submission = exec.prepare().after_native(&written).submit();
+    /// # Ok(submission)
+    /// # }
+    /// ```
+    pub fn after_native(mut self, event: &NativeEvent) -> Self {
+        self.waits.native.push(event.clone());
+        self
+    }
+
+    /// Starts nothing any more from `at` on, which is a time of [`std::time`] or of [`tokio::time`].
+    ///
+    /// What would start too late does not start: the submission as a whole where it still waits for
+    /// its turn, else the partitions that no device has been given yet, the host tasks that have not
+    /// been called, and the next iteration of a loop that the runtime drives. What has started runs
+    /// to its end. The submission resolves to
+    /// [`DeadlineExceeded`](crate::ErrorKind::DeadlineExceeded) if anything did not start and nothing
+    /// else failed. The error names the first node or partition that did not.
+    ///
+    /// A submission that waits for a future or an event stops waiting at the deadline. One that
+    /// comes after others on the same memory resolves when these are over, and one that is submitted too
+    /// late at once. Wrap the submission in [`tokio::time::timeout_at`] to stop waiting for it as well.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> wakegraph::Result<()> {
+    /// use std::time::{Duration, Instant};
+    /// # let device = wakegraph::Device::open("host")?;
+    /// # let mut graph = wakegraph::Graph::new(&device);
+    /// # graph.fill(&device.buffer::<u32>(4)?, 1);
+    /// # let exec = graph.finalize()?;
+    /// let in_time = Instant::now() + Duration::from_secs(5);
+    /// exec.prepare().deadline(in_time).submit().await?;
+    ///
+    /// let late = exec.prepare().deadline(Instant::now()).submit().await;
+    /// assert_eq!(late.unwrap_err().kind(), wakegraph::ErrorKind::DeadlineExceeded);
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// The submission fails with [`Unavailable`](crate::ErrorKind::Unavailable) if it has to wait on
+    /// a tokio runtime that was built without its timer.
+    pub fn deadline(mut self, at: impl Into<Instant>) -> Self {
+        self.waits.deadline = Some(at.into());
+        self
+    }
+
+    /// Has a watchdog watch the submission. If it is not over `limit` after this call to submit it,
+    ///
+    /// - the submission resolves to [`Stalled`](crate::ErrorKind::Stalled). The error names the partition
+    ///   that hangs, and the node if the partition has only one, and says what waits for what;
+    /// - the [health](crate::Device::health) of the device that has the partition is
+    ///   [`Stalled`](crate::Health::Stalled) until the work is over after all;
+    /// - `tracing` gets an event with the target `wakegraph::watchdog`.
+    ///
+    /// The work goes on: nothing can take it back from a device, and its memory is kept. A submission that is
+    /// awaited again waits for its end, and so does its [event](Submission::event).
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> wakegraph::Result<()> {
+    /// # use std::time::Duration;
+    /// # let device = wakegraph::Device::open("host")?;
+    /// # let mut graph = wakegraph::Graph::new(&device);
+    /// # graph.fill(&device.buffer::<u32>(4)?, 1);
+    /// # let exec = graph.finalize()?;
+    /// exec.prepare().watchdog(Duration::from_secs(30)).submit().await
+    /// # }
+    /// ```
+    ///
+    /// The watchdog is a task of the tokio runtime, which needs its timer. The submission fails with
+    /// [`InvalidOperation`](crate::ErrorKind::InvalidOperation) outside a runtime, and with
+    /// [`Unavailable`](crate::ErrorKind::Unavailable) without a timer.
+    pub fn watchdog(mut self, limit: Duration) -> Self {
+        self.watchdog = Some(limit);
+        self
+    }
+
+    /// Submits. See [`ExecutableGraph::submit`](crate::ExecutableGraph::submit).
+    pub fn submit(self) -> Submission {
+        let Some(limit) = self.watchdog else { return submit_after(self.executable, self.waits) };
+        let handle = Handle::try_current().map_err(|_| needs_tokio("has a watchdog"));
+        match handle.and_then(|handle| Watchdog::start(handle, limit)) {
+            Ok(watchdog) => {
+                let mut submission = submit_after(self.executable, self.waits);
+                watchdog.into_iter().for_each(|watchdog| submission.set_alarm(watchdog));
+                submission
+            }
+            Err(error) => refused(self.executable, error),
+        }
+    }
+}
