@@ -10,3 +10,4 @@ pub(crate) mod spin_budget;
 pub(crate) mod submitter;
 pub(crate) mod tuning;
 pub(crate) mod wake_policy;
+pub(crate) mod wakers;

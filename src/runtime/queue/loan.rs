@@ -9,7 +9,7 @@ use bytemuck::Pod;
 use smallvec::smallvec;
 
 use crate::hal::{self, QueueOrder};
-use crate::runtime::completion::latch::wake_after_locks;
+use crate::runtime::completion::wakers::wake_after_locks;
 use crate::runtime::execution::conflicts::{self, Predecessor, Predecessors, UsedAllocation};
 use crate::runtime::execution::fence::FenceGuard;
 use crate::runtime::execution::run::Run;

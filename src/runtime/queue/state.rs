@@ -9,7 +9,7 @@ use smallvec::SmallVec;
 
 use crate::hal::QueueOrder;
 use crate::runtime::builder::recorded_queues::RecordedQueueId;
-use crate::runtime::completion::latch::wake_after_locks;
+use crate::runtime::completion::wakers::wake_after_locks;
 use crate::runtime::execution::conflicts::{self, ExecutableId, Predecessor, Predecessors};
 use crate::runtime::execution::event::Event;
 use crate::runtime::execution::executable_graph::ExecutableGraph;

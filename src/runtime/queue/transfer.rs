@@ -12,7 +12,7 @@ use std::task::Poll;
 use bytemuck::Pod;
 
 use crate::runtime::builder::memory_command::{MemoryCommand, Transfer};
-use crate::runtime::completion::latch::wake_after_locks;
+use crate::runtime::completion::wakers::wake_after_locks;
 use crate::runtime::execution::conflicts::{self, UsedAllocation};
 use crate::runtime::execution::event::Event;
 use crate::runtime::execution::fence::FenceGuard;

@@ -7,7 +7,7 @@ use std::task::{Wake, Waker};
 use parking_lot::Mutex;
 use tokio::sync::watch;
 
-use crate::runtime::completion::latch::wake_or_defer;
+use crate::runtime::completion::wakers::wake_or_defer;
 use crate::types::Error;
 
 /// Whether a device can be relied on. See [`Device::health`](crate::Device::health).

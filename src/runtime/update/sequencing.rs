@@ -5,8 +5,8 @@ use std::sync::Arc;
 use futures::channel::oneshot;
 use tokio::runtime::Handle;
 
-use crate::runtime::completion::latch::wake_after_locks;
 use crate::runtime::completion::spawn::spawn;
+use crate::runtime::completion::wakers::wake_after_locks;
 use crate::runtime::execution::conflicts::Predecessor;
 use crate::runtime::execution::executable::ExecutableInner;
 use crate::runtime::execution::run::Replaced;

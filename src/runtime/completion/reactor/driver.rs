@@ -8,11 +8,11 @@ use std::sync::Arc;
 use smallvec::SmallVec;
 
 use crate::runtime::completion::estimate::Sample;
-use crate::runtime::completion::latch::wake_after_locks;
 use crate::runtime::completion::pending::Pending;
 use crate::runtime::completion::reactor::ReactorInner;
 use crate::runtime::completion::reactor::schedule::{By, Entry, Found, Schedule, Work};
 use crate::runtime::completion::tuning::Tuning;
+use crate::runtime::completion::wakers::wake_after_locks;
 use crate::sync::Ordering;
 use crate::types::Result;
 use crate::util::panics::catch_and_log;

@@ -6,7 +6,7 @@ use std::task::Poll;
 
 use futures::task::AtomicWaker;
 
-use crate::runtime::completion::latch::wake;
+use crate::runtime::completion::wakers::wake;
 use crate::runtime::execution::host_task::NestedRun;
 use crate::runtime::execution::run::{ENQUEUED, Run};
 use crate::sync::Ordering;

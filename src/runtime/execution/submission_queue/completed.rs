@@ -11,7 +11,7 @@ use smallvec::SmallVec;
 use tokio::runtime::{Handle, RuntimeFlavor};
 
 use crate::runtime::completion::clock;
-use crate::runtime::completion::latch::wake_after_locks;
+use crate::runtime::completion::wakers::wake_after_locks;
 use crate::runtime::execution::submission_queue::submitter::Runs;
 use crate::runtime::execution::submission_queue::{LeftRun, SubmissionQueue, ThreadState};
 use crate::sync::{AtomicBool, AtomicU64, Ordering};

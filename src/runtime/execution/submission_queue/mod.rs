@@ -26,10 +26,10 @@ use std::time::Duration;
 use parking_lot::Mutex;
 
 use crate::hal::{Capabilities, Progress};
-use crate::runtime::completion::latch::wake_after_locks;
 use crate::runtime::completion::pending::Pending;
 use crate::runtime::completion::submitter::Submitter;
 use crate::runtime::completion::wake_policy::WakePolicy;
+use crate::runtime::completion::wakers::wake_after_locks;
 use crate::runtime::execution::partitions::PartitionExec;
 use crate::runtime::execution::run::Run;
 use crate::runtime::execution::template::RunOwner;

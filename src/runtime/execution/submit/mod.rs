@@ -10,8 +10,8 @@ mod waits;
 use std::sync::Arc;
 use std::thread;
 
-use crate::runtime::completion::latch::wake_after_locks;
 use crate::runtime::completion::reactor::Reactor;
+use crate::runtime::completion::wakers::wake_after_locks;
 use crate::runtime::execution::conflicts::{self, Predecessor, Predecessors};
 use crate::runtime::execution::executable::{ExecutableInner, ExecutableState};
 use crate::runtime::execution::run::Run;
