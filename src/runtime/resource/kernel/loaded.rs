@@ -36,10 +36,3 @@ impl Loaded {
         Ok(kernel)
     }
 }
-
-/// A copy of a kernel is another kernel, which is not loaded yet.
-impl Clone for Loaded {
-    fn clone(&self) -> Self {
-        Self::default()
-    }
-}

@@ -31,7 +31,18 @@ use crate::types::{AccessMode, Range, RangeBound, Result};
 /// # graph.finalize()?; Ok(())
 /// # }
 /// ```
-#[derive(Clone, Debug)]
+///
+/// Once it is [built](Self::build) its declaration stays as it is, so that its author can vouch for the
+/// device code: there is no copy of it to be given another bound.
+///
+/// ```compile_fail,E0308
+/// # use std::sync::Arc;
+/// # use wakegraph::kernel::RawKernel;
+/// fn copied(kernel: &Arc<RawKernel>) -> RawKernel {
+///     kernel.as_ref().clone()
+/// }
+/// ```
+#[derive(Debug)]
 pub struct RawKernel {
     name: String,
     params: Vec<Param>,
@@ -77,7 +88,8 @@ impl RawKernel {
     ///
     /// # Safety
     /// The code keeps the [contract of device code](crate::kernel!#device-code), over every range
-    /// within the kernel's [bound](Self::range_bound).
+    /// within the kernel's [bound](Self::range_bound). That counts with the parameters and the bound that the
+    /// kernel has when it is [built](Self::build), by whomever.
     #[expect(unsafe_code, reason = "who declares device code vouches for it")]
     #[must_use]
     pub unsafe fn with_c(mut self, source: impl Into<Cow<'static, str>>) -> Self {
