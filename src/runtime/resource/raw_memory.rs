@@ -14,14 +14,22 @@ use crate::runtime::resource::allocation::{Allocation, View, byte_len};
 use crate::runtime::resource::buffer::Buffer;
 use crate::runtime::resource::device::Device;
 use crate::types::{DeviceId, Error, ErrorKind, ResourceId, Result};
+use crate::util::deferred_drop::drop_later;
 
 /// Memory at an address. Commands get the address in the place of a memory object.
 struct RawMemory {
     resource: ResourceId,
     device: DeviceId,
     pointer: UsmPointer,
-    /// What the memory lives as long as.
-    _keep_alive: Box<dyn Send + Sync>,
+    /// What the memory lives as long as, until the drop.
+    keep_alive: Option<Box<dyn Send + Sync>>,
+}
+
+impl Drop for RawMemory {
+    fn drop(&mut self) {
+        // A value of the user's. The thread may hold locks, or be one of the device's.
+        self.keep_alive.take().into_iter().for_each(drop_later);
+    }
 }
 
 impl Debug for RawMemory {
@@ -33,7 +41,8 @@ impl Debug for RawMemory {
 impl Device {
     /// A buffer of `len` elements at `address`: memory that another library has allocated on this
     /// device, or unified shared memory that the device can use. `keep_alive` is dropped when nothing
-    /// uses the memory any more, and is mostly what owns it; `()` where that lives long enough anyway.
+    /// uses the memory any more, on another thread, and is mostly what owns it; `()` where that lives
+    /// long enough anyway.
     /// Commands of other devices are refused the buffer: import the memory on each device that uses it.
     ///
     /// Kernels, copies and fills take it as any other buffer; copies and fills are then those of
@@ -68,7 +77,6 @@ impl Device {
     /// The elements are valid on the device, and in a copy from or to a host buffer as the device's
     /// unified shared memory is, as long as `keep_alive` is not dropped. Nothing else uses them while a
     /// submission may: no order follows from other buffers, or other code, that use the same memory.
-    /// Where `keep_alive` is dropped is not determined: also on threads of the driver.
     pub unsafe fn import<T: Pod>(
         &self,
         address: usize,
@@ -90,7 +98,7 @@ impl Device {
         self.hal().check_address(address, bytes)?;
         // SAFETY: the caller vouches for these bytes.
         let pointer = unsafe { UsmPointer::new(address, bytes) };
-        Ok(Buffer::whole(self.raw(pointer, Box::new(keep_alive))))
+        Ok(Buffer::whole(self.raw(pointer, Some(Box::new(keep_alive)))))
     }
 
     /// A buffer of the first `len` elements of memory that another library has made in this device's driver
@@ -122,12 +130,12 @@ impl Device {
     /// [bound](crate::RangeBound) must allow its range in spite of that.
     pub fn null_buffer<T: Pod>(&self) -> Buffer<T> {
         // SAFETY: there are no bytes.
-        Buffer::whole(self.raw(unsafe { UsmPointer::new(0, 0) }, Box::new(())))
+        Buffer::whole(self.raw(unsafe { UsmPointer::new(0, 0) }, None))
     }
 
-    fn raw(&self, pointer: UsmPointer, keep_alive: Box<dyn Send + Sync>) -> Arc<Allocation> {
+    fn raw(&self, pointer: UsmPointer, keep_alive: Option<Box<dyn Send + Sync>>) -> Arc<Allocation> {
         let (resource, device) = (ResourceId::unique(), self.info().id);
-        Allocation::of(self, Arc::new(RawMemory { resource, device, pointer, _keep_alive: keep_alive }))
+        Allocation::of(self, Arc::new(RawMemory { resource, device, pointer, keep_alive }))
     }
 }
 
@@ -215,6 +223,9 @@ impl Memory for RawMemory {
 #[cfg(test)]
 #[allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 mod tests {
+    use std::sync::mpsc;
+    use std::thread;
+
     use super::*;
     use crate::{FinalizeOptions, Graph, Range};
 
@@ -232,6 +243,31 @@ mod tests {
     fn a_null_buffer_has_no_elements_of_any_size() {
         let device = Device::open("host").unwrap();
         assert_eq!((device.null_buffer::<u32>().len(), device.null_buffer::<()>().len()), (0, 0));
+    }
+
+    struct SendsItsThread(mpsc::Sender<thread::ThreadId>);
+
+    impl Drop for SendsItsThread {
+        fn drop(&mut self) {
+            let _ = self.0.send(thread::current().id());
+        }
+    }
+
+    // What is refused while a queue records is dropped under the locks of the recording.
+    #[test]
+    fn what_keeps_memory_is_dropped_on_another_thread() {
+        let device = Device::open("host").unwrap();
+        let x = device.buffer::<u32>(4).unwrap();
+        let (sender, dropped) = mpsc::channel();
+        // SAFETY: the buffer outlives all uses, which are refused.
+        let raw = unsafe { device.import::<u32>(x.address().unwrap(), 2, SendsItsThread(sender)) };
+        let (queue, mut graph) = (device.queue().unwrap(), Graph::new(&device));
+        let recording = graph.record([&queue]).unwrap();
+        let call = add(1, raw.unwrap());
+        queue.launch(call, Range::linear(3));
+        drop(recording);
+        assert_eq!(graph.errors()[0].kind(), ErrorKind::InvalidSize);
+        assert_ne!(dropped.recv().unwrap(), thread::current().id());
     }
 
     #[tokio::test]
