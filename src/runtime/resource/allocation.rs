@@ -115,7 +115,8 @@ impl View {
     /// The elements `range` of this view of elements of `size` bytes.
     pub(crate) fn slice(&self, range: impl std::ops::RangeBounds<usize>, size: usize) -> Result<Self> {
         use std::ops::Bound;
-        let len = self.len / size;
+        // A null buffer may have elements of no size.
+        let len = self.len.checked_div(size).unwrap_or(0);
         let start = match range.start_bound() {
             Bound::Included(&start) => start,
             Bound::Excluded(&before) => before.saturating_add(1),

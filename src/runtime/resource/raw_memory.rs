@@ -243,6 +243,7 @@ mod tests {
     fn a_null_buffer_has_no_elements_of_any_size() {
         let device = Device::open("host").unwrap();
         assert_eq!((device.null_buffer::<u32>().len(), device.null_buffer::<()>().len()), (0, 0));
+        assert_eq!(device.null_buffer::<()>().slice(..).unwrap_err().kind(), ErrorKind::InvalidSize);
     }
 
     struct SendsItsThread(mpsc::Sender<thread::ThreadId>);
