@@ -398,7 +398,8 @@ impl<T: DlpackElement> Buffer<T> {
         };
         let mut strides = vec![1; shape.len()];
         for index in (1..shape.len()).rev() {
-            strides[index - 1] = strides[index] * shape[index];
+            // They do not fit where there is no element.
+            strides[index - 1] = i64::saturating_mul(strides[index], shape[index]);
         }
         let tensor = DLTensor {
             data: ptr::with_exposed_provenance_mut(address),
@@ -573,5 +574,7 @@ mod tests {
             let error = x.to_dlpack::<DLManagedTensor>(wrong).unwrap_err();
             assert_eq!(error.kind(), ErrorKind::InvalidSize, "{wrong:?}");
         }
+        let (none, largest) = (device.null_buffer::<u8>(), i64::MAX as usize);
+        assert!(none.to_dlpack::<DLManagedTensor>(&[0, largest, largest]).is_ok());
     }
 }
