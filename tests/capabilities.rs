@@ -29,6 +29,17 @@ fn a_missing_command_is_refused_with_the_node() {
 }
 
 #[test]
+fn scratch_buffers_beyond_all_memory_are_refused() {
+    for concurrent_parts in [true, false] {
+        let device = device(|can| can.concurrent_parts = concurrent_parts);
+        let mut graph = Graph::new(&device);
+        let x = graph.scratch::<u8>(usize::MAX).unwrap();
+        graph.fill(&x, 1);
+        assert_eq!(graph.finalize().unwrap_err().kind(), ErrorKind::OutOfMemory);
+    }
+}
+
+#[test]
 fn missing_updates_and_profiles_are_refused() {
     let lacking = [
         (device(|can| can.update = UpdateCapabilities::empty()), FinalizeOptions::new().updatable(true)),

@@ -218,7 +218,9 @@ impl Places {
         let mut places = earlier.emptied();
         let mut memory: Vec<GraphMemory> = Vec::new();
         for (of, Transient { bytes, .. }) in apart {
-            let (device, bytes) = (of.device().clone(), bytes.next_multiple_of(ALIGNMENT));
+            // What has no such multiple is refused as it is.
+            let bytes = bytes.checked_next_multiple_of(ALIGNMENT).unwrap_or(bytes);
+            let device = of.device().clone();
             let own = Allocation::on_device(&device, bytes)?;
             places.by_resource.insert(of.memory().resource(), (own, 0));
             match memory.iter_mut().find(|known| known.device == device) {
