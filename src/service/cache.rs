@@ -226,7 +226,7 @@ where
         let mut state = self.state.lock();
         let dropped: Vec<_> = state.entries.extract_if(|_, entry| has_outgrown(entry)).collect();
         drop(state);
-        drop(dropped);
+        dropped.into_iter().for_each(drop_entry);
     }
 
     /// Drops executables that no caller holds, the least recently used first, until there is room
@@ -238,11 +238,16 @@ where
             let Some(oldest) = idle.min_by_key(|(_, entry)| entry.used_at).map(|(key, _)| key.clone()) else {
                 return;
             };
-            let dropped = state.entries.remove(&oldest);
+            let dropped = state.entries.remove_entry(&oldest);
             drop(state);
-            drop(dropped);
+            dropped.into_iter().for_each(drop_entry);
         }
     }
+}
+
+/// Drops an executable, and what is the user's beside it. The one that is being made has no part in a panic.
+fn drop_entry<K, T>(entry: (K, CacheEntry<T>)) {
+    panics::catch_and_log("the drop of a cached executable", || drop(entry));
 }
 
 impl<T> CacheEntry<T> {

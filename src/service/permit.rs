@@ -149,7 +149,7 @@ impl<T> PoolInner<T> {
 
     fn lose(&self, claim: &mut Claim<T>, error: Error) {
         let dropped = self.state.lock().table.lose(claim, error);
-        drop(dropped);
+        drop_values(dropped);
     }
 
     /// Takes a slot back, if there is one to take back, and gives free slots to requests that wait. Wakes
@@ -169,9 +169,15 @@ impl<T> PoolInner<T> {
         let mut answered: SmallVec<[Waker; 2]> = SmallVec::new();
         answered.extend(std::iter::from_fn(|| state.grant()));
         drop(state);
-        drop(dropped);
+        drop_values(dropped);
         answered.into_iter().for_each(wake);
     }
+}
+
+/// Drops what slots consist of. The values are the user's: if the drop of one panics, nothing else is the
+/// worse for it.
+fn drop_values<T>(values: impl IntoIterator<Item = Box<Made<T>>>) {
+    values.into_iter().for_each(|made| panics::catch_and_log("the drop of a slot", || drop(made)));
 }
 
 /// Wakes one task of possibly many. If its waker panics, the others must still be woken.
@@ -299,7 +305,7 @@ impl<T> Permit<T> {
         let Some(claim) = &mut self.claim else { return };
         let Some(mut made) = claim.made.take() else { return };
         let memory = std::mem::take(&mut made.memory);
-        drop(made);
+        drop_values([made]);
         self.pool.state.lock().table.unmade(claim, &memory);
     }
 }

@@ -8,7 +8,7 @@ use wakegraph::service::ExecutableCache;
 use wakegraph::testing::FakeControl;
 use wakegraph::{Error, ErrorKind, Graph, ScratchArena};
 
-use crate::common::{Count, fill, manual, poll_once, run};
+use crate::common::{Count, PanicsOnDrop, fill, manual, poll_once, run};
 
 /// A cache of executables that have as many bytes as their key says, and a count of those made.
 fn by_bytes(limit: u64) -> (ExecutableCache<usize>, Count, FakeControl) {
@@ -187,6 +187,20 @@ fn a_failure_is_not_kept() {
         assert!(cache.is_empty());
         assert_eq!(cache.get(&1).await.unwrap_err().kind(), ErrorKind::HostTaskPanicked);
         assert_eq!(*cache.get(&1).await.unwrap(), "made");
+    });
+}
+
+#[test]
+fn a_value_whose_drop_panics_fails_no_other_key() {
+    run(async {
+        let (device, _) = manual("fake");
+        let cache = ExecutableCache::new(4, move |&key: &u32| {
+            Ok((fill(&device, 4)?, (key == 1).then(|| PanicsOnDrop)))
+        });
+        drop(cache.get(&1).await.unwrap());
+        // Makes room by dropping the first one.
+        assert!(cache.get(&2).await.unwrap().is_none());
+        assert_eq!(cache.len(), 1);
     });
 }
 

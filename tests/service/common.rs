@@ -36,6 +36,16 @@ pub(crate) fn pool(device: &Device, slots: usize) -> ExecutablePool<usize> {
     ExecutablePool::new(slots, move |slot| Ok((fill(&device, 4)?, slot.index())))
 }
 
+/// A value whose drop panics.
+#[derive(Debug)]
+pub(crate) struct PanicsOnDrop;
+
+impl Drop for PanicsOnDrop {
+    fn drop(&mut self) {
+        panic!("on purpose")
+    }
+}
+
 /// Counts what several closures do.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Count(Arc<AtomicUsize>);

@@ -8,7 +8,7 @@ use parking_lot::Mutex;
 use wakegraph::service::{ExecutablePool, PoolGuard};
 use wakegraph::{Error, ErrorKind, Graph, Result};
 
-use crate::common::{Count, fill, manual, poll_once, pool, run, yield_often};
+use crate::common::{Count, PanicsOnDrop, fill, manual, poll_once, pool, run, yield_often};
 
 #[test]
 fn a_slot_that_cannot_be_made_fails_its_request_only() {
@@ -73,6 +73,29 @@ fn a_slot_whose_run_failed_is_made_anew() {
         control.complete_all();
         yield_often().await;
         assert_eq!(*pool.acquire().await.unwrap(), 2);
+    });
+}
+
+#[test]
+fn a_value_whose_drop_panics_does_not_cost_a_slot() {
+    run(async {
+        let (device, control) = manual("fake");
+        let made = Count::default();
+        let count = made.clone();
+        let pool = ExecutablePool::new(1, move |_| {
+            let is_first = count.add_one() == 0;
+            Ok((fill(&device, 4)?, is_first.then(|| PanicsOnDrop)))
+        });
+        let slot = pool.acquire().await.unwrap();
+        control.fail_next(Error::new(ErrorKind::Driver, "fails"));
+        let failing = slot.submit();
+        control.complete_all();
+        assert_eq!(failing.await.unwrap_err().kind(), ErrorKind::Driver);
+        let mut waiting = Box::pin(pool.acquire());
+        assert!(poll_once(&mut waiting).is_pending());
+        drop(slot);
+        assert!(waiting.await.is_ok());
+        assert_eq!(made.get(), 2);
     });
 }
 
