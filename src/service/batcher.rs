@@ -103,6 +103,8 @@ impl<T: Send + 'static, I: Send + 'static> BatcherBuilder<T, I> {
     /// How long a batch that is not full waits for more items once a slot is free: nothing unless
     /// set. Larger batches cost a lone caller that time. Under load there is no need for it,
     /// because items gather while the slots are busy.
+    ///
+    /// Needs the timer of the tokio runtime: calls fail with [`Unavailable`](ErrorKind::Unavailable) without.
     pub fn max_delay(self, delay: Duration) -> Self {
         Self { max_delay: delay, ..self }
     }
@@ -383,10 +385,11 @@ where
     async fn pull(mut self) {
         let inner = self.batcher.clone();
         loop {
-            let slot = inner.pool.acquire_beside_queue().await;
-            if slot.is_ok() && !inner.max_delay.is_zero() {
-                // The batch is as full as it gets, or the time is over.
-                let _ = tokio::time::timeout(inner.max_delay, inner.is_full()).await;
+            let mut slot = inner.pool.acquire_beside_queue().await;
+            if slot.is_ok()
+                && let Err(error) = inner.gather().await
+            {
+                slot = Err(error);
             }
             let Some((items, callers)) = inner.next_batch() else {
                 self.is_done = true;
@@ -427,14 +430,14 @@ async fn run_and_answer<T, I, R, Fut>(
 }
 
 fn answer<R>(callers: Vec<oneshot::Sender<Result<R>>>, results: Result<Vec<R>>) {
-    // A caller that has gone does not want its result.
+    // A caller that has gone does not want its result. Neither the panic of its result's drop nor that of a
+    // waker keeps the others waiting.
+    let send = |caller: oneshot::Sender<Result<R>>, result| {
+        panics::catch_and_log("a waker or the drop of a result", || drop(caller.send(result)));
+    };
     match results {
-        Ok(results) => callers.into_iter().zip(results).for_each(|(caller, result)| {
-            let _ = caller.send(Ok(result));
-        }),
-        Err(error) => callers.into_iter().for_each(|caller| {
-            let _ = caller.send(Err(error.clone()));
-        }),
+        Ok(results) => callers.into_iter().zip(results).for_each(|(caller, one)| send(caller, Ok(one))),
+        Err(error) => callers.into_iter().for_each(|caller| send(caller, Err(error.clone()))),
     }
 }
 
@@ -457,6 +460,23 @@ impl<T, I, R, F> BatcherInner<T, I, R, F> {
             return None;
         }
         Some((items, callers))
+    }
+
+    /// Waits until the batch is as full as it gets, or its time is over.
+    ///
+    /// # Errors
+    /// [`Unavailable`](ErrorKind::Unavailable) on a runtime without its timer.
+    async fn gather(&self) -> Result<()> {
+        if self.max_delay.is_zero() {
+            return Ok(());
+        }
+        let waiting = panics::catch(|| tokio::time::timeout(self.max_delay, self.is_full()));
+        let waiting = waiting.map_err(|panic| {
+            Error::new(ErrorKind::Unavailable, format!("the tokio runtime has no timer: {panic}"))
+                .help("build the runtime with `enable_time()` or `enable_all()`")
+        })?;
+        let _ = waiting.await;
+        Ok(())
     }
 
     /// Waits until there are items for a full batch.

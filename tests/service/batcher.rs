@@ -1,6 +1,8 @@
 //! When batches form, what is in them, and who gets which result.
 
 use std::sync::Arc;
+use std::task::{Context, Wake, Waker};
+use std::time::Duration;
 
 use futures::FutureExt as _;
 use futures::future::join_all;
@@ -292,6 +294,44 @@ fn a_panic_or_a_wrong_count_is_an_error_for_the_batch() {
             assert_eq!(batcher.call(item).await.err().map(|error| error.kind()), expected, "{item}");
         }
         assert_eq!(pool.status().idle, 1);
+    });
+}
+
+struct PanicsOnWake;
+
+impl Wake for PanicsOnWake {
+    fn wake(self: Arc<Self>) {
+        panic!("on purpose")
+    }
+}
+
+#[test]
+fn a_waker_that_panics_keeps_no_other_caller_waiting() {
+    run(async {
+        let manual = Manual::new(8, 10);
+        let first = manual.occupy().await;
+        let mut faulty = Box::pin(manual.batcher.call(1));
+        let waker = Waker::from(Arc::new(PanicsOnWake));
+        assert!(faulty.as_mut().poll(&mut Context::from_waker(&waker)).is_pending());
+        let mut other = Box::pin(manual.batcher.call(2));
+        assert!(poll_once(&mut other).is_pending());
+        manual.control.complete_all();
+        assert!(first.await.unwrap().is_ok());
+        yield_often().await;
+        manual.control.complete_all();
+        yield_often().await;
+        assert_eq!((faulty.await.unwrap(), other.await.unwrap()), (10, 20));
+    });
+}
+
+#[test]
+fn a_delay_needs_a_timer() {
+    let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+    runtime.block_on(async {
+        let (device, _control) = manual("fake");
+        let batcher = pool(&device, 1).batcher().max_delay(Duration::from_millis(1));
+        let batcher = batcher.build(async |_slot, items: Vec<u32>| Ok(items));
+        assert_eq!(batcher.call(1).await.unwrap_err().kind(), ErrorKind::Unavailable);
     });
 }
 
