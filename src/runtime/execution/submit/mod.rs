@@ -161,8 +161,8 @@ impl<'a> SubmitBuilder<'a> {
     /// else failed. The error names the first node or partition that did not.
     ///
     /// A submission that waits for a future or an event stops waiting at the deadline. One that
-    /// comes after others on the same memory resolves when these are over. Wrap the submission in
-    /// [`tokio::time::timeout_at`] to stop waiting for it as well.
+    /// comes after others on the same memory resolves when these are over, and one that is submitted too
+    /// late at once. Wrap the submission in [`tokio::time::timeout_at`] to stop waiting for it as well.
     ///
     /// ```
     /// # #[tokio::main(flavor = "current_thread")]
