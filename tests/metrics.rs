@@ -4,8 +4,12 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::future::Future;
 use std::pin::pin;
+use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 
+use metrics::{
+    Counter, CounterFn, Gauge, GaugeFn, Histogram, Key, KeyName, Metadata, Recorder, SharedString, Unit,
+};
 use metrics_util::debugging::{DebugValue, DebuggingRecorder, Snapshotter};
 use wakegraph::service::{Batcher, ExecutablePool};
 use wakegraph::testing::{FakeDevice, FakeOptions};
@@ -63,6 +67,66 @@ fn change(heard: &BTreeMap<String, Vec<Heard>>, name: &str, labels: &[(&str, &st
 
 fn poll_once<F: Future>(future: std::pin::Pin<&mut F>) -> Poll<F::Output> {
     future.poll(&mut Context::from_waker(Waker::noop()))
+}
+
+/// A recorder whose counters panic, and its gauges when they go down.
+struct Panicking;
+
+impl GaugeFn for Panicking {
+    fn increment(&self, _: f64) {}
+
+    fn decrement(&self, _: f64) {
+        panic!("on purpose")
+    }
+
+    fn set(&self, _: f64) {}
+}
+
+impl CounterFn for Panicking {
+    fn increment(&self, _: u64) {
+        panic!("on purpose")
+    }
+
+    fn absolute(&self, _: u64) {}
+}
+
+impl Recorder for Panicking {
+    fn describe_counter(&self, _: KeyName, _: Option<Unit>, _: SharedString) {}
+
+    fn describe_gauge(&self, _: KeyName, _: Option<Unit>, _: SharedString) {}
+
+    fn describe_histogram(&self, _: KeyName, _: Option<Unit>, _: SharedString) {}
+
+    fn register_counter(&self, _: &Key, _: &Metadata<'_>) -> Counter {
+        Counter::from_arc(Arc::new(Self))
+    }
+
+    fn register_gauge(&self, _: &Key, _: &Metadata<'_>) -> Gauge {
+        Gauge::from_arc(Arc::new(Self))
+    }
+
+    fn register_histogram(&self, _: &Key, _: &Metadata<'_>) -> Histogram {
+        Histogram::noop()
+    }
+}
+
+#[test]
+fn runs_end_although_a_recorder_panics() {
+    metrics::with_local_recorder(&Panicking, || {
+        let (device, control) = FakeDevice::open(FakeOptions::new().manual(true).name("fake:8"));
+        let device = Device::from_hal(device);
+        let mut graph = Graph::new(&device);
+        graph.fill(&device.buffer::<u32>(4).unwrap(), 1);
+        let exec = graph.finalize().unwrap();
+        for fails in [false, true] {
+            let submission = exec.submit();
+            if fails {
+                control.fail_next(Error::new(ErrorKind::Driver, "as it should"));
+            }
+            control.complete_all();
+            assert!(submission.is_finished());
+        }
+    });
 }
 
 #[test]

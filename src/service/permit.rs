@@ -174,8 +174,8 @@ impl<T> PoolInner<T> {
     }
 }
 
-/// Drops what slots consist of. The values are the user's: if the drop of one panics, nothing else is the worse
-/// for it.
+/// Drops what slots consist of. The values are the user's: if the drop of one panics, nothing else is the
+/// worse for it.
 fn drop_values<T>(values: impl IntoIterator<Item = Box<Made<T>>>) {
     values.into_iter().for_each(|made| panics::catch_and_log("the drop of a slot", || drop(made)));
 }

@@ -59,8 +59,8 @@ impl Submission {
 
     /// Whether all work is final, successful or not. Asks the devices, so that a loop of nothing else ends.
     /// What this work was ordered after is finished as well, whichever thread asks, and whenever the
-    /// devices' notifications arrive. Work that was refused when it was submitted, as it came too late or what
-    /// it depends on had failed, was ordered after nothing.
+    /// devices' notifications arrive. Work that was refused when it was submitted, as it came too late or
+    /// what it depends on had failed, was ordered after nothing.
     pub fn is_finished(&self) -> bool {
         self.wait.run.is_finished()
     }

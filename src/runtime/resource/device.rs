@@ -20,6 +20,7 @@ use crate::runtime::resource::host_pool::HostPool;
 use crate::types::{CommandKinds, DeviceId, Error, ErrorKind, Result};
 use crate::util::attachment::Attachment;
 use crate::util::metrics::DeviceMetrics;
+use crate::util::panics::catch;
 
 /// An opened device: where buffers live and commands run. Clones are handles to the same device.
 #[derive(Clone)]
@@ -296,7 +297,10 @@ impl Device {
         let error = error.on_device(self.selector());
         let is_news = self.inner.health.set_lost(error.clone());
         if is_news {
-            tracing::error!(target: "wakegraph", %error, device = self.selector(), "a device is lost");
+            // What listens to the log must not keep the runs on the device from ending.
+            let _ = catch(|| {
+                tracing::error!(target: "wakegraph", %error, device = self.selector(), "a device is lost");
+            });
         }
         is_news
     }

@@ -15,6 +15,7 @@ use parking_lot::Mutex;
 
 use crate::sync::{AtomicU8, Ordering};
 use crate::types::ErrorKind;
+use crate::util::panics::catch_and_log;
 use handles::{Counter, Gauge, Histogram, counter, describe, gauge, has_listener, histogram};
 
 const RUNS: &str = "wakegraph_runs_total";
@@ -125,9 +126,14 @@ impl DeviceHandles {
         let mut busy = self.busy.lock();
         busy.partitions -= 1;
         if busy.partitions == 0 {
-            busy.nanoseconds.increment(busy.since.elapsed().as_nanos() as u64);
+            tell_recorder(|| busy.nanoseconds.increment(busy.since.elapsed().as_nanos() as u64));
         }
     }
+}
+
+/// Tells the recorder what has ended, say. It is the user's: its panic must not keep a run from ending.
+fn tell_recorder(tell: impl FnOnce()) {
+    catch_and_log("a recorder of metrics", tell);
 }
 
 /// What is counted of one run and its partitions. Empty where no recorder listens.
@@ -178,8 +184,10 @@ impl RunMetrics {
         run.ended = OnceLock::new();
         run.partitions.iter_mut().for_each(|partition| partition.state = AtomicU8::new(WAITS));
         if let DeviceMetrics(Some(handles)) = &run.device {
-            handles.runs.increment(1);
-            handles.in_flight.increment(1.0);
+            tell_recorder(|| {
+                handles.runs.increment(1);
+                handles.in_flight.increment(1.0);
+            });
         }
     }
 
@@ -189,8 +197,10 @@ impl RunMetrics {
         let Some(run) = &self.0 else { return };
         if let DeviceMetrics(Some(handles)) = &run.device {
             let _ = run.ended.set(Instant::now());
-            handles.in_flight.decrement(1.0);
-            failure.into_iter().for_each(|kind| handles.run_failed(kind));
+            tell_recorder(|| {
+                handles.in_flight.decrement(1.0);
+                failure.into_iter().for_each(|kind| handles.run_failed(kind));
+            });
         }
     }
 
@@ -199,7 +209,7 @@ impl RunMetrics {
         if let Some(run) = &self.0
             && let (DeviceMetrics(Some(handles)), Some(ended)) = (&run.device, run.ended.get())
         {
-            handles.wake.record(ended.elapsed());
+            tell_recorder(|| handles.wake.record(ended.elapsed()));
         }
     }
 
@@ -252,7 +262,7 @@ pub(crate) struct HostTaskTimer {
 
 impl Drop for HostTaskTimer {
     fn drop(&mut self) {
-        self.device.host_task.record(self.start.elapsed());
+        tell_recorder(|| self.device.host_task.record(self.start.elapsed()));
     }
 }
 
@@ -300,6 +310,6 @@ impl Tally {
 
 impl Drop for Tally {
     fn drop(&mut self) {
-        self.gauge.decrement(self.amount);
+        tell_recorder(|| self.gauge.decrement(self.amount));
     }
 }

@@ -219,6 +219,49 @@ mod tests {
         }
     }
 
+    /// Panics at every event of a partition, and of the loss of a device.
+    struct Panicking;
+
+    impl<S: Subscriber> Layer<S> for Panicking {
+        fn on_event(&self, event: &Event<'_>, _: Context<'_, S>) {
+            let target = event.metadata().target();
+            assert!(target != "wakegraph::partition" && target != "wakegraph", "on purpose")
+        }
+    }
+
+    /// Panics when the partitions of a run are described.
+    struct PanickingEarly;
+
+    impl<S: Subscriber> Layer<S> for PanickingEarly {
+        fn on_event(&self, event: &Event<'_>, _: Context<'_, S>) {
+            assert!(event.metadata().target().starts_with("wakegraph"), "on purpose")
+        }
+    }
+
+    #[test]
+    fn a_run_keeps_its_place_although_what_traces_it_panics() {
+        let (device, control) = FakeDevice::open(FakeOptions::new().manual(true));
+        let device = Device::from_hal(device);
+        let host = device.host_buffer::<u32>(4).unwrap();
+        let mut graph = Graph::new(&device);
+        graph.copy(device.buffer::<u32>(4).unwrap(), &host);
+        let exec = graph.finalize().unwrap();
+        tracing::subscriber::with_default(tracing_subscriber::registry().with(PanickingEarly), || {
+            let submission = exec.submit();
+            control.complete_all();
+            assert!(submission.is_finished());
+        });
+        tracing::subscriber::with_default(tracing_subscriber::registry().with(Panicking), || {
+            let submission = exec.submit();
+            assert!(host.try_read().is_err(), "the device writes it");
+            control.complete_all();
+            assert!(submission.is_finished() && host.try_read().is_ok());
+            let lost = exec.submit();
+            control.lose_device();
+            assert!(lost.is_finished() && device.health().borrow().is_lost());
+        });
+    }
+
     #[test]
     fn a_run_ends_although_its_error_cannot_be_formatted() {
         let device = Device::from_hal(FakeDevice::open(FakeOptions::new()).0);

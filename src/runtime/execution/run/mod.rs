@@ -40,6 +40,7 @@ use crate::types::{Error, Result};
 use crate::util::deferred_drop::Failure;
 use crate::util::metrics::RunMetrics;
 use crate::util::on_demand::OnDemand;
+use crate::util::panics::catch;
 use extras::RunExtras;
 use slot::{ENQUEUED, FAILED, PartitionSlot, SUCCEEDED, WAITING};
 use timing::Waiting;
@@ -178,7 +179,10 @@ impl Run {
             inner.extras.get_or_make().profile.begin(&template.labels);
         }
         if self.is_traced {
-            inner.extras.get_or_make().until_end.trace = Some(RunTrace::new(&**owner, number));
+            // What listens may panic. Then it hears nothing of this run.
+            let trace = catch(|| RunTrace::new(&**owner, number)).ok();
+            self.is_traced = trace.is_some();
+            inner.extras.get_or_make().until_end.trace = trace;
         }
         // Without a partition there is nothing to own it for, and nothing gives it back.
         if !self.slots.is_empty() {

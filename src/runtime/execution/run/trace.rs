@@ -21,6 +21,7 @@ use crate::sync::{AtomicU64, Ordering};
 use crate::types::{ResourceId, Result};
 use crate::util::console::{self, AsyncOperation};
 use crate::util::nvtx::{self, NvtxRange, NvtxThreadRange};
+use crate::util::panics::catch_and_log;
 
 const RUN: &str = "wakegraph::run";
 const PARTITION: &str = "wakegraph::partition";
@@ -262,17 +263,27 @@ impl Run {
         self.is_traced
     }
 
+    /// Tells the trace, if there is one. What listens to it is the user's: its panic must neither keep a run
+    /// that devices have been given out of the order, nor keep one from ending.
+    fn tell_trace(&self, tell: impl FnOnce(&RunTrace)) {
+        if let Some(trace) = self.trace() {
+            catch_and_log("what traces a run", || tell(&trace));
+        }
+    }
+
     /// The run starts, after what it had to wait for on the host.
     pub(crate) fn trace_start(&self) {
-        self.trace().into_iter().for_each(|trace| trace.started());
+        self.tell_trace(RunTrace::started);
     }
 
     /// The run was ordered after another.
     pub(crate) fn trace_follows(&self, earlier: &Self) {
-        if let Some((trace, earlier)) = self.trace().zip(earlier.trace()) {
-            trace.span.follows_from(&earlier.span);
-            trace.follows.lock().push(earlier.id);
-        }
+        self.tell_trace(|trace| {
+            if let Some(earlier) = earlier.trace() {
+                trace.span.follows_from(&earlier.span);
+                trace.follows.lock().push(earlier.id);
+            }
+        });
     }
 
     /// A partition is about to be enqueued. The device may have run it before the enqueue returns, until when
@@ -287,11 +298,11 @@ impl Run {
     }
 
     pub(super) fn trace_enqueued(&self, partition: usize) {
-        self.trace().into_iter().for_each(|trace| trace.enqueued(partition));
+        self.tell_trace(|trace| trace.enqueued(partition));
     }
 
     pub(super) fn trace_end(&self, partition: usize, succeeded: bool) {
-        self.trace().into_iter().for_each(|trace| trace.partition_ended(partition, succeeded));
+        self.tell_trace(|trace| trace.partition_ended(partition, succeeded));
     }
 
     /// The run is over. A thread that has ended a partition may not have come to say so yet.

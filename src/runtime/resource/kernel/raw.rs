@@ -32,8 +32,8 @@ use crate::types::{AccessMode, Range, RangeBound, Result};
 /// # }
 /// ```
 ///
-/// Once it is [built](Self::build) its declaration stays as it is, so that its author can vouch for the device
-/// code: there is no copy of it to be given another bound.
+/// Once it is [built](Self::build) its declaration stays as it is, so that its author can vouch for the
+/// device code: there is no copy of it to be given another bound.
 ///
 /// ```compile_fail,E0308
 /// # use std::sync::Arc;
