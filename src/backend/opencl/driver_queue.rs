@@ -80,6 +80,15 @@ impl DriverQueue {
         Ok(Some(self.clear(byte, 1, &[marker.raw()]).unwrap_or(marker)))
     }
 
+    /// The event of a marker behind an event that need not be over before the call returns.
+    pub(super) fn marker_behind(&self, event: &Owned<Event>) -> DriverResult<Owned<Event>> {
+        let events = [event.raw()];
+        match &self.marker_byte {
+            Some(byte) => self.clear(byte, 1, &events).or_else(|_| self.enqueue_marker(&events)),
+            None => self.enqueue_marker(&events),
+        }
+    }
+
     /// Fills memory that nothing else uses yet, of `len` bytes, with 0. Gives the event of the fill.
     pub(super) fn clear(
         &self,
@@ -97,16 +106,21 @@ impl DriverQueue {
     }
 
     fn plain_marker(&self, events: &[sys::cl_event]) -> DriverResult<Option<Owned<Event>>> {
-        let (queue, (waits, list), mut event) = (self.raw(), sys::list(events), ptr::null_mut());
-        let place = &raw mut event;
-        // SAFETY: the queue and the events are alive.
-        if unsafe { call!(self.core, clEnqueueMarkerWithWaitList(queue, waits, list, place)) }.is_ok() {
-            return adopt_event(self.core, event).map(Some);
+        if let Ok(event) = self.enqueue_marker(events) {
+            return Ok(Some(event));
         }
         self.finish()?;
         for &event in events {
             wait(self.core, event);
         }
         Ok(None)
+    }
+
+    fn enqueue_marker(&self, events: &[sys::cl_event]) -> DriverResult<Owned<Event>> {
+        let (queue, (waits, list), mut event) = (self.raw(), sys::list(events), ptr::null_mut());
+        let place = &raw mut event;
+        // SAFETY: the queue and the events are alive.
+        unsafe { call!(self.core, clEnqueueMarkerWithWaitList(queue, waits, list, place)) }?;
+        adopt_event(self.core, event)
     }
 }

@@ -45,8 +45,9 @@ impl HostCopy {
             return Ok(None);
         };
         let done = context.user_event()?;
-        // Before the callback is set: from then on the copy is made, whatever happens here.
-        let behind = queue.marker(&[done.raw()])?;
+        // Before the callback is set: from then on the copy is made, whatever happens here. Until then
+        // nothing signals `done`, so this must not wait for it.
+        let behind = queue.marker_behind(&done)?;
         when_over(core, turn.raw(), move |status| {
             // It lives until the driver has called back.
             drop(turn);
@@ -60,7 +61,7 @@ impl HostCopy {
         });
         // Without a flush the driver need not come to the marker.
         queue.flush_enqueued();
-        Ok(behind)
+        Ok(Some(behind))
     }
 
     /// # Safety

@@ -3,9 +3,11 @@
 
 use std::cell::Cell;
 use std::ffi::c_void;
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, OnceLock, mpsc};
+use std::time::Duration;
 
 use super::super::device::OpenclDevice;
+use super::super::host_copy::HostCopy;
 use super::super::signal::OpenclEvent;
 use super::super::{OpenclBackend, OpenclOptions, sys};
 use super::{end, kept, pending, queue};
@@ -124,5 +126,49 @@ fn a_wait_that_fails_ends_nothing() {
         unsafe { queue.enqueue(&Arc::new(Command::Empty), WaitList::dependencies(&[&*a]), signal) }.unwrap();
         let status = then.0.get().unwrap().1.get().expect("it was notified");
         assert!(matches!(status, EventStatus::Complete), "{status:?}");
+    }
+}
+
+thread_local! {
+    /// How many markers succeed before one is refused.
+    static MARKERS: Cell<usize> = const { Cell::new(usize::MAX) };
+}
+
+unsafe extern "C" fn refuse_marker(
+    queue: *mut c_void,
+    count: u32,
+    events: *const *mut c_void,
+    event: *mut *mut c_void,
+) -> i32 {
+    let markers = MARKERS.get();
+    MARKERS.set(markers.wrapping_sub(1));
+    if markers == 0 {
+        return sys::CL_OUT_OF_HOST_MEMORY;
+    }
+    let enqueue = sys::core().unwrap().clEnqueueMarkerWithWaitList.unwrap();
+    // SAFETY: passed on to the caller.
+    unsafe { enqueue(queue, count, events, event) }
+}
+
+/// A copy on the host is two markers. The second waits for an event that the copy signals, which is made once
+/// both are there.
+#[test]
+fn a_copy_on_the_host_whose_second_marker_is_refused_fails() {
+    for device in changed(|core| core.clEnqueueMarkerWithWaitList = Some(refuse_marker)) {
+        let (sender, over) = mpsc::channel();
+        let copy = move || {
+            let queue = queue(&device);
+            let (from, mut to) = ([7_u8; 4], [0_u8; 4]);
+            let (source, target) = (from.as_ptr().expose_provenance(), to.as_mut_ptr().expose_provenance());
+            let copy = HostCopy { from: source, to: target, len: 4 };
+            MARKERS.set(1);
+            // SAFETY: nothing else uses the bytes, which stay until the queue is finished.
+            let refused = unsafe { copy.enqueue(&device.context, &queue.main, &[]) };
+            queue.finish().unwrap();
+            sender.send((refused.is_err(), to)).unwrap();
+        };
+        std::thread::spawn(copy);
+        let outcome = over.recv_timeout(Duration::from_secs(60)).expect("it is not waited for");
+        assert_eq!(outcome, (true, [0; 4]));
     }
 }
