@@ -151,7 +151,8 @@ impl OpenclSignal {
         if code == sys::CL_SUCCESS {
             return None;
         }
-        let lost = error::is_lost(code);
+        // Another library gives its own events any code.
+        let lost = self.queue.is_some() && error::is_lost(code);
         let kind = if lost { ErrorKind::DeviceLost } else { ErrorKind::Driver };
         let why = format!("a command failed on the device: {}", error::describe(code));
         Some(self.context.error(Error::new(kind, why)))

@@ -117,6 +117,22 @@ impl Notify for Notified {
     }
 }
 
+/// What an application gives its own event as an error is no news about the device.
+#[test]
+fn a_failed_event_of_another_library_does_not_lose_the_device() {
+    for device in devices() {
+        let user = device.context.user_event().unwrap();
+        let raw = sys_event::Raw(user.raw());
+        let signal = OpenclSignal::foreign(&device.context, user);
+        let event = OpenclEvent::signalled(&device.context, signal);
+        assert!(matches!(event.status(), EventStatus::Pending));
+        end(&device, &raw, sys::CL_OUT_OF_RESOURCES);
+        let EventStatus::Failed(error) = event.wait(None) else { panic!("it has failed") };
+        assert_eq!(error.kind(), ErrorKind::Driver, "{error}");
+        device.status().unwrap();
+    }
+}
+
 /// `b` needs `a`, which fails, and `c`, which ends later. Intel's runtime calls back for `b` when `a` fails;
 /// PoCL never calls back for what fails.
 #[test]
