@@ -33,7 +33,7 @@ pub(super) struct OpenclQueue {
     /// For what is timed, if the queue itself has no profiling.
     profiled: OnceLock<Arc<DriverQueue>>,
     /// Whether the last enqueue went to `profiled`. Held while enqueueing: an enqueue is several calls.
-    on_profiled: Mutex<bool>,
+    pub(super) on_profiled: Mutex<bool>,
 }
 
 /// The commands of one enqueue.
@@ -185,7 +185,7 @@ impl OpenclQueue {
 
     /// The driver's queue for an enqueue with or without times, and whether it is the profiled one.
     /// If the last enqueue went to the other queue, `waits` gets an event behind everything there.
-    fn select<'a>(
+    pub(super) fn select<'a>(
         &'a self,
         timed: bool,
         on_profiled: bool,
@@ -215,7 +215,7 @@ impl OpenclQueue {
 /// A wait list as the driver takes it.
 #[derive(Default)]
 pub(super) struct OpenclWaitList {
-    events: SmallVec<[sys::cl_event; 8]>,
+    pub(super) events: SmallVec<[sys::cl_event; 8]>,
     /// Signals whose failure is inherited.
     pub(super) dependencies: Dependencies<Arc<OpenclSignal>>,
     /// The failure of a dependency that has failed already.

@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use super::queue::OpenclQueue;
+use super::queue::{OpenclQueue, OpenclWaitList};
 use super::signal::{EnqueueTimes, OpenclEvent, OpenclSignal, StartedWork, TimesWanted};
 use crate::hal::{NativeCommand, NativeStream, Signal, WaitList};
 use crate::types::Result;
@@ -37,8 +37,14 @@ impl OpenclQueue {
         let mut times = EnqueueTimes::new(wanted, 1);
         start.into_iter().for_each(|start| times.add(0, start));
         times.last = Some(0);
+        // Meanwhile others, the closure among them, may have enqueued on the other queue of the driver. The
+        // marker comes after that, and what is enqueued there from now on comes after the marker.
+        let (mut on_profiled, mut others) = (self.on_profiled.lock(), OpenclWaitList::default());
+        let selected = self.select(signal.timed, *on_profiled, &mut others);
+        let (_, is_profiled) = selected.map_err(|failure| context.error(failure))?;
         event.signal.signal_by(|| {
-            let marker = queue.marker(&[]).map_err(|failure| context.error(failure))?;
+            let marker = queue.marker(&others.events).map_err(|failure| context.error(failure))?;
+            *on_profiled = is_profiled;
             queue.flush_enqueued();
             let work = StartedWork { event: marker, failure, times };
             Ok(OpenclSignal::new(context, &queue, work, waits.dependencies))

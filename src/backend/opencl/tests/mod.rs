@@ -7,6 +7,7 @@ mod host_buffers;
 mod prefetch;
 mod refusals;
 mod releases;
+mod stream_tasks;
 mod updates;
 
 use std::sync::{Arc, mpsc};

@@ -1,0 +1,58 @@
+//! The place of a stream task in the order of its queue.
+#![expect(unsafe_code, reason = "enqueues, and waits for an event by hand")]
+
+use std::ffi::c_void;
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::super::signal::OpenclEvent;
+use super::{devices, end, pending, queue};
+use crate::hal::{Command, Event, EventStatus, NativeCommand, NativeStream, Queue, Signal, WaitList};
+
+/// Time in which a command that wrongly starts ends. A correct result does not depend on it.
+const A_MOMENT: Duration = Duration::from_millis(200);
+
+/// Behind an in-order queue there are two of the driver: commands with times go to one with profiling. A
+/// closure that enqueues on the queue itself changes the one that is used, in the middle of the stream task.
+#[test]
+fn what_follows_a_stream_task_comes_after_all_of_it() {
+    for device in devices() {
+        let (queue, other) = (Arc::new(queue(&device)), queue(&device));
+        let (gate, open_gate) = pending(&device, &other);
+        let event = || Arc::new(OpenclEvent::new(&device.context)) as Arc<dyn Event>;
+        let [inner, task_done, after] = [(); 3].map(|()| event());
+        let enqueue_timed = |queue: &dyn Queue, event: &Arc<dyn Event>, wait: WaitList<'_>| {
+            // SAFETY: the command uses no memory.
+            unsafe { queue.enqueue(&Arc::new(Command::Empty), wait, Signal::new(event).timed(true)) }
+        };
+        let task = {
+            let (queue, inner, core) = (Arc::clone(&queue), Arc::clone(&inner), device.context.core);
+            let gate = open_gate.0.expose_provenance();
+            let run = move |stream: &NativeStream<'_>| {
+                enqueue_timed(&*queue, &inner, WaitList::NONE)?;
+                let gate: *mut c_void = std::ptr::with_exposed_provenance_mut(gate);
+                let wait = core.clEnqueueBarrierWithWaitList.unwrap();
+                // SAFETY: the queue and the event are alive.
+                let code = unsafe { wait(stream.stream(), 1, &raw const gate, std::ptr::null_mut()) };
+                assert_eq!(code, 0);
+                Ok(())
+            };
+            // SAFETY: it touches no memory; the events stay until the end of the test.
+            unsafe { NativeCommand::new("task", Vec::new(), run) }
+        };
+        // SAFETY: it touches no memory.
+        unsafe {
+            queue.enqueue(&Arc::new(Command::StreamTask(task)), WaitList::NONE, Signal::new(&task_done))
+        }
+        .unwrap();
+        assert!(matches!(task_done.status(), EventStatus::Pending));
+        enqueue_timed(&*queue, &after, WaitList::order(&[&*task_done])).unwrap();
+        let status = after.wait(Some(A_MOMENT));
+        assert!(matches!(status, EventStatus::Pending), "it overtook the task: {status:?}");
+        end(&device, &open_gate, 0);
+        for event in [&inner, &task_done, &after] {
+            assert!(matches!(event.wait(None), EventStatus::Complete));
+        }
+        drop(gate);
+    }
+}
