@@ -101,11 +101,9 @@ impl OpenclQueue {
             // SAFETY: passed on to the caller.
             let started = unsafe { self.start(queue, &request, &waits) };
             let mut started = started.map_err(|failure| context.error(failure))?;
-            if !waits.roots.is_empty() {
-                if queue.order == QueueOrder::InOrder {
-                    waits.wait_for_each(queue);
-                    started.end = queue.marker(&[]).unwrap_or_default();
-                }
+            if !waits.roots.is_empty() && queue.order == QueueOrder::InOrder {
+                waits.wait_for_each(queue);
+                started.end = queue.marker(&[]).unwrap_or_default();
                 started.roots = std::mem::take(&mut waits.roots);
             }
             // Not earlier: after a refused enqueue, the next one still has to wait for the other queue.
@@ -175,9 +173,9 @@ impl OpenclQueue {
         }
         let recording = request.recording.filter(|recording| {
             let free = recording.simultaneous || request.previous.is_none_or(|run| run.is_final());
-            // The driver starts a recording whatever fails.
-            let is_free = free && waits.roots.is_empty();
-            is_free && request.times == TimesWanted::None && recording.fits(queue)
+            // A driver that skips commands starts a recording whatever fails.
+            let can_fail = !waits.roots.is_empty();
+            free && !can_fail && request.times == TimesWanted::None && recording.fits(queue)
         });
         if let Some(recording) = recording {
             // SAFETY: passed on to the caller.
@@ -239,7 +237,7 @@ impl OpenclQueue {
 pub(super) struct OpenclWaitList {
     pub(super) events: SmallVec<[sys::cl_event; 8]>,
     /// Signals of other libraries on which something depends, where each command has to wait for them.
-    roots: Roots,
+    pub(super) roots: Roots,
     /// Signals whose failure is inherited.
     pub(super) dependencies: Dependencies<Arc<OpenclSignal>>,
     /// The failure of a dependency that has failed already.
