@@ -40,6 +40,9 @@ pub(super) struct OpenclFeatures {
     pub(super) late_times: bool,
     /// Whether the markers in a queue are complete when `clFinish` returns.
     pub(super) finish_completes_markers: bool,
+    /// Whether a command that waits for an event that fails is over at once, what waits for it is skipped and
+    /// reported as complete, and what comes after either runs.
+    pub(super) failure_skips: bool,
     /// Whether a queue can be created with a priority.
     pub(super) queue_priorities: bool,
 }
@@ -87,6 +90,7 @@ impl OpenclFeatures {
             defers_writes: platform != NVIDIA,
             late_times: platform == NVIDIA,
             finish_completes_markers: platform != NVIDIA,
+            failure_skips: platform == INTEL,
             queue_priorities: numeric >= (2, 0) && extension(device, "cl_khr_priority_hints").is_some(),
         }
     }

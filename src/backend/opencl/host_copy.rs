@@ -45,8 +45,8 @@ impl HostCopy {
             return Ok(None);
         };
         let done = context.user_event()?;
-        // Before the callback is set: from then on the copy is made, whatever happens here. Until then nothing
-        // signals `done`, so this must not wait for it.
+        // Before the callback is set: from then on the copy is made, whatever happens here. Until then
+        // nothing signals `done`, so this must not wait for it.
         let behind = queue.marker_behind(&done)?;
         when_over(core, turn.raw(), move |status| {
             // It lives until the driver has called back.

@@ -7,13 +7,14 @@ use std::sync::{Arc, OnceLock};
 use parking_lot::Mutex;
 use smallvec::SmallVec;
 
+use super::callback;
 use super::context::OpenclContext;
 use super::driver_queue::DriverQueue;
 use super::lower::lower;
 use super::operation::OpenclOperation;
 use super::recording::OpenclRecording;
 use super::replay::ReplayTarget;
-use super::signal::{OpenclEvent, OpenclSignal, StartedWork, TimesWanted};
+use super::signal::{OpenclEvent, OpenclSignal, Roots, StartedWork, TimesWanted};
 use super::sys::{self, DriverResult, Event, OpenclFailure, Owned};
 use crate::hal::support::command_list::CommandList;
 use crate::hal::support::dependency::Dependencies;
@@ -93,13 +94,18 @@ impl OpenclQueue {
         if let Some(previous) = request.previous {
             let ordered = queue.order == QueueOrder::InOrder && previous.is_on(queue);
             if !ordered && !previous.is_final() {
-                waits.events.extend(previous.event());
+                waits.events.extend(previous.end());
             }
         }
         event.signal.signal_by(|| {
             // SAFETY: passed on to the caller.
             let started = unsafe { self.start(queue, &request, &waits) };
-            let started = started.map_err(|failure| context.error(failure))?;
+            let mut started = started.map_err(|failure| context.error(failure))?;
+            if !waits.roots.is_empty() && queue.order == QueueOrder::InOrder {
+                waits.wait_for_each(queue);
+                started.end = queue.marker(&[]).unwrap_or_default();
+                started.roots = std::mem::take(&mut waits.roots);
+            }
             // Not earlier: after a refused enqueue, the next one still has to wait for the other queue.
             *on_profiled = is_profiled;
             queue.flush_enqueued();
@@ -112,10 +118,16 @@ impl OpenclQueue {
         let resolved = ResolvedWaitList::of(wait, |event| OpenclEvent::awaited(event, can_wait))?;
         let mut waits = OpenclWaitList { failure: resolved.failure, ..OpenclWaitList::default() };
         for (signal, is_needed) in resolved.pending {
-            if is_needed || !self.follows(&signal) {
-                waits.events.extend(signal.event());
+            if is_needed {
+                waits.events.extend(signal.end());
+                if self.context.features.failure_skips {
+                    waits.inherit_roots(&signal);
+                }
+                waits.dependencies.push(signal);
+            } else if !self.follows(&signal) {
+                waits.events.extend(signal.end());
+                waits.order.push(signal);
             }
-            if is_needed { waits.dependencies.push(signal) } else { waits.order.push(signal) }
         }
         Ok(waits)
     }
@@ -129,6 +141,9 @@ impl OpenclQueue {
     ) -> DriverResult<(Arc<DriverQueue>, Option<Owned<Event>>)> {
         let mut on_profiled = self.on_profiled.lock();
         let (queue, is_profiled) = self.select(timed, *on_profiled, waits)?;
+        if !waits.roots.is_empty() {
+            waits.wait_for_each(queue);
+        }
         let start = queue.barrier(&waits.events, timed || self.desc.profiling)?;
         *on_profiled = is_profiled;
         Ok((Arc::clone(queue), start))
@@ -158,7 +173,9 @@ impl OpenclQueue {
         }
         let recording = request.recording.filter(|recording| {
             let free = recording.simultaneous || request.previous.is_none_or(|run| run.is_final());
-            free && request.times == TimesWanted::None && recording.fits(queue)
+            // A driver that skips commands starts a recording whatever fails.
+            let can_fail = !waits.roots.is_empty();
+            free && !can_fail && request.times == TimesWanted::None && recording.fits(queue)
         });
         if let Some(recording) = recording {
             // SAFETY: passed on to the caller.
@@ -180,7 +197,10 @@ impl OpenclQueue {
             (wanted, _) => wanted,
         };
         // SAFETY: passed on to the caller.
-        unsafe { ReplayTarget { context, queue, wait: events, wanted }.enqueue(request.list) }
+        unsafe {
+            ReplayTarget { context, queue, wait: events, roots: &waits.root_events(), wanted }
+                .enqueue(request.list)
+        }
     }
 
     /// The driver's queue for an enqueue with or without times, and whether it is the profiled one.
@@ -216,6 +236,8 @@ impl OpenclQueue {
 #[derive(Default)]
 pub(super) struct OpenclWaitList {
     pub(super) events: SmallVec<[sys::cl_event; 8]>,
+    /// Signals of other libraries on which something depends, where each command has to wait for them.
+    pub(super) roots: Roots,
     /// Signals whose failure is inherited.
     pub(super) dependencies: Dependencies<Arc<OpenclSignal>>,
     /// The failure of a dependency that has failed already.
@@ -223,6 +245,34 @@ pub(super) struct OpenclWaitList {
     /// Keeps other events alive during the call.
     order: SmallVec<[Arc<OpenclSignal>; 2]>,
     marker: Option<Owned<Event>>,
+}
+
+impl OpenclWaitList {
+    fn inherit_roots(&mut self, signal: &Arc<OpenclSignal>) {
+        if signal.is_foreign() {
+            self.roots.push(Arc::clone(signal));
+        }
+        for root in signal.roots() {
+            if !self.roots.iter().any(|other| Arc::ptr_eq(other, root)) {
+                self.roots.push(Arc::clone(root));
+                self.events.extend(root.event());
+            }
+        }
+    }
+
+    fn root_events(&self) -> SmallVec<[sys::cl_event; 2]> {
+        self.roots.iter().filter_map(|root| root.event()).collect()
+    }
+
+    /// Has what is enqueued from now on wait for each event, even if another one fails.
+    #[cold]
+    fn wait_for_each(&self, queue: &DriverQueue) {
+        for &event in &self.events {
+            if queue.barrier(&[event], false).is_err() {
+                callback::wait(queue.core, event);
+            }
+        }
+    }
 }
 
 impl Queue for OpenclQueue {

@@ -17,6 +17,8 @@ pub(super) struct ReplayTarget<'a> {
     pub(super) context: &'a OpenclContext,
     pub(super) queue: &'a DriverQueue,
     pub(super) wait: &'a [sys::cl_event],
+    /// Those of them that every command has to wait for, not only the first.
+    pub(super) roots: &'a [sys::cl_event],
     pub(super) wanted: TimesWanted,
 }
 
@@ -40,7 +42,7 @@ impl ReplayTarget<'_> {
 
     /// On an in-order queue the first operation waits and the last has the event.
     unsafe fn enqueue_in_order(self, list: &CommandList<OpenclOperation>) -> DriverResult<StartedWork> {
-        let ReplayTarget { context, queue, wait, wanted } = self;
+        let ReplayTarget { context, queue, wait, roots, wanted } = self;
         let all = wanted == TimesWanted::Commands;
         let operations = (0..)
             .zip(&list.commands)
@@ -54,12 +56,12 @@ impl ReplayTarget<'_> {
         while let Some((command, operation)) = rest.next() {
             let last = rest.peek().is_none();
             let wants_event = last || all || (wanted == TimesWanted::Whole && !started);
-            let wait = if started { &[][..] } else { wait };
+            let wait = if started { roots } else { wait };
             // SAFETY: passed on to the caller.
             match unsafe { operation.enqueue(context, queue, wait, wants_event) } {
                 Ok(event) if last => {
                     times.last = Some(command);
-                    return Ok(StartedWork { event, failure: None, times });
+                    return Ok(StartedWork { event, times, ..StartedWork::default() });
                 }
                 Ok(event) => event.into_iter().for_each(|event| times.add(command, event)),
                 Err(failure) if !started => return Err(failure),
@@ -75,7 +77,7 @@ impl ReplayTarget<'_> {
 
     /// On an out-of-order queue every operation has an event, and waits for those that it follows.
     unsafe fn enqueue_graph(self, list: &CommandList<OpenclOperation>) -> DriverResult<StartedWork> {
-        let ReplayTarget { context, queue, wait, wanted } = self;
+        let ReplayTarget { context, queue, wait, wanted, .. } = self;
         let mut started: Vec<StartedOperation> = Vec::with_capacity(list.commands.len());
         let mut failure = None;
         for PlannedOperation { operation, after, command } in list.plan() {
@@ -110,7 +112,7 @@ impl ReplayTarget<'_> {
         let mut times = EnqueueTimes::new(wanted, list.commands.len());
         let timed = started.into_iter().filter(|operation| operation.is_timed);
         timed.for_each(|operation| times.add(operation.command, operation.event));
-        Ok(StartedWork { event, failure, times })
+        Ok(StartedWork { event, failure, times, ..StartedWork::default() })
     }
 }
 

@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicI32, Ordering};
 use std::time::Duration;
 
 use parking_lot::Mutex;
+use smallvec::SmallVec;
 
 use super::callback;
 use super::context::OpenclContext;
@@ -44,11 +45,18 @@ pub(super) struct OpenclSignal {
     outcome: EnqueueOutcome,
 }
 
+/// Signals of other libraries.
+pub(super) type Roots = SmallVec<[Arc<OpenclSignal>; 2]>;
+
 /// The result of an enqueue that has started.
 #[derive(Debug, Default)]
 pub(super) struct StartedWork {
     /// Over when everything that was enqueued is; without one it is over already.
     pub(super) event: Option<Owned<Event>>,
+    /// Complete once the enqueue is over, even if `event` fails with one of the roots. Set if there are any.
+    pub(super) end: Option<Owned<Event>>,
+    /// Signals of other libraries that it depends on, where what depends on it has to wait for them, too.
+    pub(super) roots: Roots,
     /// Why the enqueue fails: not everything was enqueued, or a dependency had failed.
     pub(super) failure: Option<Error>,
     pub(super) times: EnqueueTimes,
@@ -133,6 +141,19 @@ impl OpenclSignal {
         self.work.event.as_ref().map(Owned::raw)
     }
 
+    /// The driver's event for what comes after the signal in order only.
+    pub(super) fn end(&self) -> Option<sys::cl_event> {
+        self.work.end.as_ref().map(Owned::raw).or_else(|| self.event())
+    }
+
+    pub(super) fn is_foreign(&self) -> bool {
+        self.queue.is_none()
+    }
+
+    pub(super) fn roots(&self) -> &[Arc<Self>] {
+        &self.work.roots
+    }
+
     pub(super) fn is_on(&self, queue: &DriverQueue) -> bool {
         self.queue.as_deref().is_some_and(|own| std::ptr::eq(own, queue))
     }
@@ -152,7 +173,7 @@ impl OpenclSignal {
             return None;
         }
         // Another library gives its own events any code.
-        let lost = self.queue.is_some() && error::is_lost(code);
+        let lost = !self.is_foreign() && error::is_lost(code);
         let kind = if lost { ErrorKind::DeviceLost } else { ErrorKind::Driver };
         let why = format!("a command failed on the device: {}", error::describe(code));
         Some(self.context.error(Error::new(kind, why)))

@@ -37,8 +37,8 @@ impl OpenclQueue {
         let mut times = EnqueueTimes::new(wanted, 1);
         start.into_iter().for_each(|start| times.add(0, start));
         times.last = Some(0);
-        // Meanwhile others, the closure among them, may have enqueued on the other queue of the driver. The marker
-        // comes after that, and what is enqueued there from now on comes after the marker.
+        // Meanwhile others, the closure among them, may have enqueued on the other queue of the driver. The
+        // marker comes after that, and what is enqueued there from now on comes after the marker.
         let (mut on_profiled, mut others) = (self.on_profiled.lock(), OpenclWaitList::default());
         let selected = self.select(signal.timed, *on_profiled, &mut others);
         let (_, is_profiled) = selected.map_err(|failure| context.error(failure))?;
@@ -46,7 +46,7 @@ impl OpenclQueue {
             let marker = queue.marker(&others.events).map_err(|failure| context.error(failure))?;
             *on_profiled = is_profiled;
             queue.flush_enqueued();
-            let work = StartedWork { event: marker, failure, times };
+            let work = StartedWork { event: marker, end: None, roots: waits.roots, failure, times };
             Ok(OpenclSignal::new(context, &queue, work, waits.dependencies))
         })
     }

@@ -150,8 +150,8 @@ unsafe extern "C" fn refuse_marker(
     unsafe { enqueue(queue, count, events, event) }
 }
 
-/// A copy on the host is two markers. The second waits for an event that the copy signals, which is made once both
-/// are there.
+/// A copy on the host is two markers. The second waits for an event that the copy signals, which is made once
+/// both are there.
 #[test]
 fn a_copy_on_the_host_whose_second_marker_is_refused_fails() {
     for device in changed(|core| core.clEnqueueMarkerWithWaitList = Some(refuse_marker)) {

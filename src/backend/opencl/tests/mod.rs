@@ -2,6 +2,7 @@
 //! can.
 #![expect(unsafe_code, reason = "enqueues, and fails events by hand")]
 
+mod failed_order;
 mod failing_calls;
 mod host_buffers;
 mod prefetch;

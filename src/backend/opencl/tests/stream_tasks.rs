@@ -12,8 +12,8 @@ use crate::hal::{Command, Event, EventStatus, NativeCommand, NativeStream, Queue
 /// Time in which a command that wrongly starts ends. A correct result does not depend on it.
 const A_MOMENT: Duration = Duration::from_millis(200);
 
-/// Behind an in-order queue there are two of the driver: commands with times go to one with profiling. A closure
-/// that enqueues on the queue itself changes the one that is used, in the middle of the stream task.
+/// Behind an in-order queue there are two of the driver: commands with times go to one with profiling. A
+/// closure that enqueues on the queue itself changes the one that is used, in the middle of the stream task.
 #[test]
 fn what_follows_a_stream_task_comes_after_all_of_it() {
     for device in devices() {
