@@ -40,6 +40,7 @@ pub struct CommandUpdate {
 
 impl CommandUpdate {
     /// An update of this command without changes.
+    #[inline]
     pub fn new(handle: CommandHandle) -> Self {
         Self {
             handle,
