@@ -124,7 +124,15 @@ impl Draft {
         match step {
             UpdateStep::Node(_, change) => self.change(change, calls),
             UpdateStep::Param(param, value) => {
-                self.replace(|command| command.with_param(param, value));
+                match self.command.as_deref_mut() {
+                    Some(Command::Kernel { call, dynamic: Some(dynamic), .. }) if dynamic.group.is_none() => {
+                        if let Some(new) = dynamic.with_param(call, param, value) {
+                            *call = Arc::new(new);
+                            self.is_changed = true;
+                        }
+                    }
+                    _ => self.replace(|command| command.with_param(param, value)),
+                }
                 Ok(())
             }
             UpdateStep::Choose(_, index) => {
