@@ -10,7 +10,7 @@ use std::time::Duration;
 use metrics::{Key, KeyName, Metadata, SharedString, Unit};
 use wakegraph::backend::host::{self, HostOptions};
 use wakegraph::kernel::RawKernel;
-use wakegraph::{Device, Event, ExecutableGraph, Graph, HostBuffer, Range};
+use wakegraph::{Device, Event, ExecutableGraph, FinalizeOptions, Graph, HostBuffer, Range};
 
 /// Counts what every thread of the process asks for: `alloc_zeroed` and `realloc` come through `alloc`.
 struct Counting;
@@ -122,6 +122,8 @@ fn a_submission_in_steady_state_allocates_nothing() {
             .await;
             let empty = Graph::new(&device).finalize().unwrap();
             measure(&format!("{kind}: empty graph"), async || empty.submit().await.unwrap()).await;
+            let (few, many) = (update_allocations(&device, 10).await, update_allocations(&device, 110).await);
+            assert!(many - few <= 100 * DEVICE_COPIES + 10, "{kind}: {few} of 10 nodes, {many} of 110");
         }
     });
 }
@@ -146,6 +148,28 @@ fn with_host_buffer(device: &Device) -> (ExecutableGraph, HostBuffer<f32>) {
     graph.launch(add(1.0, &x), Range::linear(64));
     graph.copy(&x, &host);
     (graph.finalize().unwrap(), host)
+}
+
+/// What this device allocates for each launch that an update changes: a copy of the launch.
+const DEVICE_COPIES: usize = 2;
+
+/// The fewest allocations of an update that gives so many kernels other arguments.
+async fn update_allocations(device: &Device, nodes: usize) -> usize {
+    let x = device.buffer::<f32>(64).unwrap();
+    let mut graph = Graph::new(device);
+    let nodes: Vec<_> = (0..nodes).map(|_| graph.launch(add(0.0, &x), Range::linear(64)).id()).collect();
+    let exec = graph.finalize_with(FinalizeOptions::new().updatable(true)).unwrap();
+    let mut fewest = usize::MAX;
+    for round in 1..20 {
+        let before = ALLOCATIONS.load(Ordering::Relaxed);
+        let mut update = exec.update();
+        for &node in &nodes {
+            update = update.launch(node, add(round as f32, &x));
+        }
+        update.apply().await.unwrap();
+        fewest = fewest.min(ALLOCATIONS.load(Ordering::Relaxed) - before);
+    }
+    fewest
 }
 
 /// What grows once: the tables and the pool of runs, by a burst behind workers that are held up;

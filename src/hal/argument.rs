@@ -61,6 +61,7 @@ pub enum KernelArg {
 }
 
 impl Clone for KernelArg {
+    #[inline]
     fn clone(&self) -> Self {
         match self {
             // `SmallVec::clone` copies byte by byte.

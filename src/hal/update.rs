@@ -40,6 +40,7 @@ pub struct CommandUpdate {
 
 impl CommandUpdate {
     /// An update of this command without changes.
+    #[inline]
     pub fn new(handle: CommandHandle) -> Self {
         Self {
             handle,
@@ -196,13 +197,14 @@ impl CommandChange {
         current: impl Fn(usize) -> Option<&'a Command>,
     ) -> Result<Vec<Self>> {
         let mut changes = Vec::<Self>::with_capacity(updates.len());
-        // Most updates are of one command, which needs no table.
+        // Most name each command once and in order, which needs no table.
+        let are_apart = updates.is_sorted_by(|one, next| one.handle.index < next.handle.index);
         let mut places = HashMap::new();
         for update in updates {
             let index = update.handle.index as usize;
-            let place = match updates {
-                [_] => 0,
-                _ => *places.entry(index).or_insert(changes.len()),
+            let place = match are_apart {
+                true => changes.len(),
+                false => *places.entry(index).or_insert(changes.len()),
             };
             if place == changes.len() {
                 changes.push(Self { index, command: None, enabled: None });

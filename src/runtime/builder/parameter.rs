@@ -10,9 +10,9 @@ use crate::graph::{self, Content, NodeId};
 use crate::runtime::builder::Graph;
 use crate::runtime::builder::binding::Binding;
 pub(crate) use crate::runtime::builder::binding::Parameter;
-use crate::runtime::builder::command::Command;
+use crate::runtime::builder::command::{Command, Dynamic};
 use crate::runtime::builder::node::NodeBuilder;
-use crate::runtime::resource::kernel::{ByValue, CallArg, ParamType};
+use crate::runtime::resource::kernel::{ByValue, CallArg, KernelCall, ParamType};
 use crate::runtime::resource::memory_arg::MemoryArg;
 use crate::runtime::resource::scratch;
 use crate::sync::{AtomicU64, Ordering};
@@ -316,12 +316,11 @@ impl Command {
     pub(crate) fn with_param(&self, param: &Arc<Parameter>, value: &CallArg) -> Option<Self> {
         let dynamic = self.dynamic()?;
         let mut new: Option<Self> = None;
-        for binding in dynamic.params.iter().filter(|binding| Arc::ptr_eq(&binding.param, param)) {
-            let Self::Kernel { call, .. } = new.as_ref().unwrap_or(self) else { break };
-            let Some(assigned) = binding.assign(call, value) else { continue };
-            if let Self::Kernel { call, .. } = new.get_or_insert_with(|| self.clone()) {
-                *call = Arc::new(assigned);
-            }
+        if let Self::Kernel { call, .. } = self
+            && let Some(assigned) = dynamic.with_param(call, param, value)
+            && let Self::Kernel { call, .. } = new.get_or_insert_with(|| self.clone())
+        {
+            *call = Arc::new(assigned);
         }
         let Some(membership) = &dynamic.group else { return new };
         for (index, alternative) in membership.alternatives.iter().enumerate() {
@@ -334,5 +333,19 @@ impl Command {
             }
         }
         new
+    }
+}
+
+impl Dynamic {
+    /// The call with this value of a parameter, if that changes it; as
+    /// [`Command::with_param`] for a command without a group.
+    pub(crate) fn with_param(
+        &self,
+        call: &KernelCall,
+        param: &Arc<Parameter>,
+        value: &CallArg,
+    ) -> Option<KernelCall> {
+        let bound = self.params.iter().filter(|binding| Arc::ptr_eq(&binding.param, param));
+        bound.fold(None, |new, binding| binding.assign(new.as_ref().unwrap_or(call), value).or(new))
     }
 }

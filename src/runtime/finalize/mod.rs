@@ -260,7 +260,7 @@ pub(super) fn host_task(
             }
             _ => continue,
         };
-        uses.add(plan.origin(node), command, accesses);
+        uses.add(plan.origin(node), command.allocations(), accesses);
         return task.map_err(|error| error.in_node(graph.label_at(index)).at(graph.location_at(index)));
     }
     Err(Error::new(ErrorKind::Bug, "a partition of the host without a task").in_partition(partition as u32))
@@ -284,7 +284,7 @@ pub(super) fn stream_task(
             let addresses = command.views().try_for_each(|view| view.check_address(device));
             let checked = addresses.and_then(|()| device.hal().check_command(task));
             checked.map_err(|error| error.in_node(graph.label_at(index)).at(graph.location_at(index)))?;
-            uses.add(plan.origin(node), command, accesses);
+            uses.add(plan.origin(node), command.allocations(), accesses);
             Ok(task.clone())
         }
         _ => {
@@ -319,7 +319,7 @@ pub(super) fn record(
         after.extend(plan.waits(partition, position).iter().map(|&earlier| points[earlier as usize]));
         let appended = match source.command(plan, node) {
             Some((command, accesses)) => {
-                uses.add(plan.origin(node), command, accesses);
+                uses.add(plan.origin(node), command.allocations(), accesses);
                 append(&mut buffer, device, command, scratch, &after, updatable)
             }
             None => buffer.append(&hal::Command::Empty, &after),

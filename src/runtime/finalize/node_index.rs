@@ -221,7 +221,7 @@ impl NodeIndex {
     }
 
     /// The node that a path of one step names, if there is one.
-    fn find_in_root(&self, path: &NodePath) -> Option<Origin> {
+    pub(crate) fn find_in_root(&self, path: &NodePath) -> Option<Origin> {
         let (node, root) = (path.only()?, self.instances.first()?);
         let is_there = root.identity == node.graph() && node.index() < root.len;
         is_there.then_some(Origin { instance: 0, node: node.index() as u32 })

@@ -17,6 +17,7 @@ use crate::runtime::finalize::node_index::NodeIndex;
 use crate::runtime::finalize::options::FinalizeOptions;
 use crate::runtime::finalize::uses::Uses;
 use crate::runtime::resource::allocation::Allocation;
+use crate::runtime::resource::kernel::KernelCall;
 use crate::runtime::resource::scratch::{Places, PlannedUses};
 use crate::types::{Access, CommandKind, Error, ErrorKind, Result};
 
@@ -174,19 +175,39 @@ impl CurrentGraph {
         self.changed[node.instance as usize][node.node as usize] <= changes
     }
 
-    /// Exchanges a node's command and the new one, which has these accesses if they are others. The caller
-    /// has counted the change.
-    pub(crate) fn exchange(&mut self, node: Origin, command: &mut Command, accesses: Option<&[Access]>) {
-        let (instance, place) = (node.instance as usize, node.node as usize);
-        if let Some(accesses) = accesses {
-            self.uses.remove(node, self.graphs[instance].accesses_at(place));
-            self.uses.add(node, command, accesses);
-            self.graphs[instance].replace_accesses(place, accesses);
-        }
-        if let Some(current) = self.graphs[instance].command_at_mut(place) {
+    /// Gives a node the accesses of a new command, which uses these allocations.
+    pub(crate) fn replace_accesses<'a>(
+        &mut self,
+        node: Origin,
+        allocations: impl Iterator<Item = &'a Arc<Allocation>>,
+        accesses: &[Access],
+    ) {
+        let (graph, place) = (&mut self.graphs[node.instance as usize], node.node as usize);
+        self.uses.remove(node, graph.accesses_at(place));
+        self.uses.add(node, allocations, accesses);
+        graph.replace_accesses(place, accesses);
+    }
+
+    /// Exchanges a node's command and the new one. The caller has counted the change.
+    pub(crate) fn exchange(&mut self, node: Origin, command: &mut Command) {
+        if let Some(current) = self.change(node) {
             std::mem::swap(current, command);
         }
+    }
+
+    /// Exchanges the call of a kernel and the new one. The caller has counted the change.
+    pub(crate) fn exchange_call(&mut self, node: Origin, call: &mut KernelCall) {
+        if let Some(Command::Kernel { call: current, .. }) = self.change(node) {
+            // If others share it, `call` becomes a copy, so that no value of the user's is dropped here.
+            std::mem::swap(Arc::make_mut(current), call);
+        }
+    }
+
+    /// The command of a node, for the change that was counted last.
+    fn change(&mut self, node: Origin) -> Option<&mut Command> {
+        let (instance, place) = (node.instance as usize, node.node as usize);
         self.changed[instance][place] = self.changes;
+        self.graphs[instance].command_at_mut(place)
     }
 
     /// Holds these graphs from now on, with a new index. Gives back the old ones.

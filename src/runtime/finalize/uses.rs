@@ -4,7 +4,6 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use crate::plan::Origin;
-use crate::runtime::builder::command::Command;
 use crate::runtime::execution::conflicts;
 use crate::runtime::resource::allocation::Allocation;
 use crate::runtime::resource::scratch::{Places, ScratchMemory};
@@ -31,8 +30,14 @@ impl Uses {
         Self(scratch.shared().map(used).collect())
     }
 
-    pub(crate) fn add(&mut self, node: Origin, command: &Command, accesses: &[Access]) {
-        for allocation in command.allocations() {
+    /// Adds what a node does to these allocations.
+    pub(crate) fn add<'a>(
+        &mut self,
+        node: Origin,
+        allocations: impl Iterator<Item = &'a Arc<Allocation>>,
+        accesses: &[Access],
+    ) {
+        for allocation in allocations {
             let resource = allocation.memory().resource();
             let used = || Used { allocation: allocation.clone(), accesses: Vec::new() };
             self.0.entry(resource).or_insert_with(used);

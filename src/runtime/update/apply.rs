@@ -50,7 +50,9 @@ pub(super) fn try_apply(
         Change::Nodes { drafts, .. } if !drafts.is_current(current) => {
             return Attempt::Stale;
         }
-        Change::Nodes { drafts, .. } => nodes::stage(executable, current, drafts).map(Staged::Nodes),
+        Change::Nodes { steps, drafts } => {
+            nodes::stage(executable, current, steps, drafts).map(Staged::Nodes)
+        }
         Change::Whole(recorded) => recorded.check(executable, current).map(|()| Staged::Whole(recorded)),
     };
     let mut staged = match staged {

@@ -60,7 +60,7 @@ impl Surroundings {
             if at != node {
                 outermost.entry(at).or_insert_with(|| {
                     let (label, draft) = (current.label(at), Draft::of(current, at));
-                    Outermost { label, before: control_of(draft.command.as_ref()), draft }
+                    Outermost { label, before: control_of(draft.command.as_deref()), draft }
                 });
             }
         }
@@ -102,7 +102,7 @@ impl Surroundings {
             let around = self.graphs.get_mut(&parent.instance);
             let before = match (&around, self.outermost.get(&parent)) {
                 (Some(around), _) => control_at(around, parent.node),
-                (None, outermost) => control_of(outermost.and_then(|known| known.draft.command.as_ref())),
+                (None, outermost) => control_of(outermost.and_then(|known| known.draft.command.as_deref())),
             };
             let (content, accesses) = match before {
                 Some(before) => {
@@ -125,7 +125,7 @@ impl Surroundings {
                 }
                 (None, Content::Command(command)) => {
                     if let Some(Outermost { draft, .. }) = self.outermost.get_mut(&parent) {
-                        (draft.command, draft.is_changed) = (Some(command), true);
+                        (draft.command, draft.is_changed) = (Some(Box::new(command)), true);
                         draft.accesses = Some(accesses.into());
                     }
                 }
@@ -137,7 +137,7 @@ impl Surroundings {
         for Outermost { label, before, mut draft } in self.outermost.into_values() {
             if draft.is_changed {
                 let lowered = lower(before, &draft, index, executable, options, &label);
-                draft.lowered = Some(lowered.map_err(|error| error.in_node(label))?);
+                draft.lowered = Some(Box::new(lowered.map_err(|error| error.in_node(label))?));
             }
             // One that does not change has been read, so it must still be the same.
             controls.push(draft);
@@ -200,7 +200,7 @@ fn lower(
     label: &str,
 ) -> Result<Lowered> {
     let place = index.place(draft.node);
-    let (Some(old), Some(new), Some(place)) = (&old, &control_of(draft.command.as_ref()), place) else {
+    let (Some(old), Some(new), Some(place)) = (&old, &control_of(draft.command.as_deref()), place) else {
         return Err(Error::new(ErrorKind::Bug, "a conditional or loop has no place in the plan"));
     };
     match &executable.partitions[place.partition as usize].work {

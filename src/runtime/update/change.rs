@@ -1,19 +1,18 @@
 //! What an update changes, with what it makes of each node.
 
 use std::collections::HashSet;
-use std::panic::Location;
 
 use crate::runtime::execution::executable::ExecutableInner;
 use crate::runtime::finalize::updatable::{Accesses, CurrentGraph, Updatable};
 use crate::runtime::update::drafts::{self, Drafts};
 use crate::runtime::update::replace::Recorded;
-use crate::runtime::update::step::UpdateStep;
+use crate::runtime::update::step::{Steps, UpdateStep};
 use crate::types::Result;
 
 /// What to change.
 pub(crate) enum Change {
     Nodes {
-        steps: Vec<(UpdateStep, &'static Location<'static>)>,
+        steps: Box<Steps>,
         /// What the nodes become, worked out before any lock is taken.
         drafts: Drafts,
     },
@@ -21,7 +20,7 @@ pub(crate) enum Change {
 }
 
 impl Change {
-    pub(crate) fn nodes(steps: Vec<(UpdateStep, &'static Location<'static>)>) -> Self {
+    pub(crate) fn nodes(steps: Box<Steps>) -> Self {
         Self::Nodes { steps, drafts: Drafts::default() }
     }
 
@@ -39,9 +38,10 @@ impl Change {
         match self {
             Self::Whole(recorded) => recorded.uses().accesses(),
             Self::Nodes { steps, .. } => {
-                let steps = steps.iter().map(|(step, _)| step);
-                let mut all: Accesses = steps.clone().flat_map(|step| step.brings(current)).collect();
-                if steps.clone().any(UpdateStep::brings_back) {
+                let Steps { all: steps, calls } = &**steps;
+                let mut steps = steps.iter().map(|(step, _)| step);
+                let mut all: Accesses = steps.clone().flat_map(|step| step.brings(calls, current)).collect();
+                if steps.any(UpdateStep::brings_back) {
                     all.extend(current.waiting.iter().flat_map(|waiting| waiting.brings.iter().cloned()));
                 }
                 // Each update that waits may list what those before it bring, so that without this the list

@@ -9,23 +9,27 @@ use crate::runtime::builder::command::{Command, accesses};
 use crate::runtime::builder::memory_command::MemoryCommand;
 use crate::runtime::execution::host_task::HostTask;
 use crate::runtime::finalize::updatable::CurrentGraph;
-use crate::runtime::resource::kernel::KernelRef;
-use crate::runtime::update::step::{NodeChange, StagedOperands, UpdateStep};
+use crate::runtime::resource::allocation::{Allocation, View};
+use crate::runtime::resource::kernel::{KernelCall, KernelRef};
+use crate::runtime::update::step::{NodeChange, StagedOperands, Steps, UpdateStep};
 use crate::types::{Access, CommandKind, Error, ErrorKind, Result};
 
 /// What becomes of one node.
 pub(crate) struct Draft {
     pub(super) node: Origin,
-    pub(super) kind: CommandKind,
+    kind: CommandKind,
+    /// The number of the call that the node's kernel gets, where nothing else changes. There is no `command`
+    /// then: most updates change arguments, and copies of commands take longer than that.
+    pub(super) call: Option<usize>,
     /// The command, as it is or as it will be; none for a node without one.
-    pub(super) command: Option<Command>,
+    pub(super) command: Option<Box<Command>>,
     /// Whether the command is another one than before.
     pub(super) is_changed: bool,
     /// New accesses. Those of kernels and host tasks are found when the draft is checked.
     pub(super) accesses: Option<Box<[Access]>>,
     pub(super) enabled: Option<bool>,
     /// Of a conditional or loop that changes.
-    pub(super) lowered: Option<Lowered>,
+    pub(super) lowered: Option<Box<Lowered>>,
 }
 
 /// A new conditional or loop as its partition runs it.
@@ -43,7 +47,8 @@ impl Draft {
         Self {
             node,
             kind: current.kind(node),
-            command: current.command(node).cloned(),
+            call: None,
+            command: current.command(node).cloned().map(Box::new),
             is_changed: false,
             accesses: None,
             enabled: None,
@@ -51,9 +56,47 @@ impl Draft {
         }
     }
 
-    /// The command, if it changes.
+    /// Of a node that one step names.
+    pub(super) fn of_step(current: &CurrentGraph, node: Origin, steps: &Steps, step: usize) -> Self {
+        if let UpdateStep::Node(_, NodeChange::Launch(number)) = steps.all[step].0
+            && let Some(Command::Kernel { call, .. }) = current.command(node)
+            && call.kernel.is(&steps.calls[number].kernel)
+            && !current.index.is_in_body(node.instance)
+        {
+            return Self {
+                node,
+                kind: CommandKind::Kernel,
+                call: Some(number),
+                command: None,
+                is_changed: false,
+                accesses: None,
+                enabled: None,
+                lowered: None,
+            };
+        }
+        Self::of(current, node)
+    }
+
+    /// Whether the node gets another command.
+    pub(super) fn changes_command(&self) -> bool {
+        self.is_changed || self.call.is_some()
+    }
+
+    /// The new command, if the draft has one.
     pub(super) fn changed(&self) -> Option<&Command> {
-        self.command.as_ref().filter(|_| self.is_changed)
+        self.command.as_deref().filter(|_| self.is_changed)
+    }
+
+    /// The memory that the node uses if its command changes.
+    pub(super) fn allocations<'a>(
+        &'a self,
+        steps: &'a Steps,
+    ) -> Box<dyn Iterator<Item = &'a Arc<Allocation>> + 'a> {
+        match (self.call, self.changed()) {
+            (Some(call), _) => Box::new(steps.calls[call].views().map(View::allocation)),
+            (None, Some(command)) => command.allocations(),
+            (None, None) => Box::new(std::iter::empty()),
+        }
     }
 
     /// The new command with its accesses, if it changes.
@@ -77,11 +120,19 @@ impl Draft {
     }
 
     /// Adds one step, if the node has what it changes.
-    pub(super) fn take(&mut self, step: &UpdateStep) -> Result<()> {
+    pub(super) fn take(&mut self, step: &UpdateStep, calls: &[KernelCall]) -> Result<()> {
         match step {
-            UpdateStep::Node(_, change) => self.change(change),
+            UpdateStep::Node(_, change) => self.change(change, calls),
             UpdateStep::Param(param, value) => {
-                self.replace(|command| command.with_param(param, value));
+                match self.command.as_deref_mut() {
+                    Some(Command::Kernel { call, dynamic: Some(dynamic), .. }) if dynamic.group.is_none() => {
+                        if let Some(new) = dynamic.with_param(call, param, value) {
+                            *call = Arc::new(new);
+                            self.is_changed = true;
+                        }
+                    }
+                    _ => self.replace(|command| command.with_param(param, value)),
+                }
                 Ok(())
             }
             UpdateStep::Choose(_, index) => {
@@ -91,9 +142,10 @@ impl Draft {
         }
     }
 
-    fn change(&mut self, change: &NodeChange) -> Result<()> {
-        match (change, &mut self.command) {
-            (NodeChange::Launch(new), Some(Command::Kernel { call, alternatives, .. })) => {
+    fn change(&mut self, change: &NodeChange, calls: &[KernelCall]) -> Result<()> {
+        match (change, self.command.as_deref_mut()) {
+            (NodeChange::Launch(number), Some(Command::Kernel { call, alternatives, .. })) => {
+                let new = &calls[*number];
                 if !call.kernel.is(&new.kernel) {
                     if !alternatives.iter().any(|one| one.is(&new.kernel)) {
                         let name = new.kernel.name();
@@ -105,7 +157,7 @@ impl Draft {
                     }
                     add_alternative(alternatives, &call.kernel);
                 }
-                call.clone_from(new);
+                *call = Arc::new(new.clone());
                 self.is_changed = true;
             }
             (NodeChange::Range(new), Some(Command::Kernel { range, .. })) => {
@@ -173,8 +225,10 @@ impl Draft {
 
     /// Replaces the command by what `change` makes of it, if that is another one.
     fn replace(&mut self, change: impl FnOnce(&Command) -> Option<Command>) {
-        if let Some(new) = self.command.as_ref().and_then(change) {
-            self.command = Some(new);
+        if let Some(command) = &mut self.command
+            && let Some(new) = change(command)
+        {
+            **command = new;
             self.is_changed = true;
         }
     }

@@ -1,6 +1,5 @@
 //! What an update makes of the nodes that its steps name.
 
-use std::panic::Location;
 use std::sync::Arc;
 
 use crate::graph;
@@ -11,7 +10,7 @@ use crate::runtime::finalize::node_index::NodeIndex;
 use crate::runtime::finalize::updatable::{CurrentGraph, Updatable};
 use crate::runtime::update::bodies::{ChangedBodies, Surroundings};
 use crate::runtime::update::draft::Draft;
-use crate::runtime::update::step::{NodeChange, StagedOperands, UpdateStep};
+use crate::runtime::update::step::{NodeChange, StagedOperands, Steps, UpdateStep};
 use crate::types::{Error, Result};
 
 /// What an update makes of all nodes that it names.
@@ -38,25 +37,22 @@ impl Drafts {
 ///
 /// # Errors
 /// [`InvalidArgument`](ErrorKind::InvalidArgument) for what a node does not have.
-pub(super) fn drafts(
-    executable: &ExecutableInner,
-    updatable: &Updatable,
-    steps: &[(UpdateStep, &'static Location<'static>)],
-) -> Result<Drafts> {
+pub(super) fn drafts(executable: &ExecutableInner, updatable: &Updatable, steps: &Steps) -> Result<Drafts> {
     let current = updatable.lock();
     let (index, changes) = (current.index.clone(), current.changes);
     // Each node that a step names, with the number of the step.
-    let mut named: Vec<(Origin, usize)> = Vec::with_capacity(steps.len());
-    for (number, (step, at)) in steps.iter().enumerate() {
+    let mut named: Vec<(Origin, usize)> = Vec::with_capacity(steps.all.len());
+    for (number, (step, at)) in steps.all.iter().enumerate() {
         let mut add = |node: &Origin| named.push((*node, number));
         step.for_each_node(&index, &current.graphs, &mut add).map_err(|error| error.at(at))?;
     }
     named.sort_unstable();
     let mut nodes: Vec<Draft> = Vec::with_capacity(named.len());
-    for (node, _) in &named {
-        if nodes.last().is_none_or(|last| last.node != *node) {
-            nodes.push(Draft::of(&current, *node));
-        }
+    for named in of_each_node(&named) {
+        nodes.push(match *named {
+            [(node, step)] => Draft::of_step(&current, node, steps, step),
+            _ => Draft::of(&current, named[0].0),
+        });
     }
     let surroundings = Surroundings::of(&current, nodes.iter().map(|draft| draft.node));
     drop(current);
@@ -64,11 +60,13 @@ pub(super) fn drafts(
         let current = updatable.lock();
         if Arc::ptr_eq(&index, &current.index) { error.in_node(current.label(node)) } else { error }
     };
-    let mut steps_of_nodes = named.iter().peekable();
-    for draft in &mut nodes {
-        while let Some((node, number)) = steps_of_nodes.next_if(|(node, _)| *node == draft.node) {
-            let (step, at) = &steps[*number];
-            draft.take(step).map_err(|error| in_node(error, *node).at(at))?;
+    for (draft, named) in nodes.iter_mut().zip(of_each_node(&named)) {
+        if draft.call.is_some() {
+            continue;
+        }
+        for (node, number) in named {
+            let (step, at) = &steps.all[*number];
+            draft.take(step, &steps.calls).map_err(|error| in_node(error, *node).at(at))?;
         }
     }
     let mut bodies = ChangedBodies::default();
@@ -80,6 +78,11 @@ pub(super) fn drafts(
         bodies = changed;
     }
     Ok(Drafts { index: Some(index), changes, nodes, bodies })
+}
+
+/// What names each node: adjacent, as it is sorted.
+fn of_each_node(named: &[(Origin, usize)]) -> impl Iterator<Item = &[(Origin, usize)]> {
+    named.chunk_by(|(one, _), (other, _)| one == other)
 }
 
 impl UpdateStep {
@@ -96,7 +99,10 @@ impl UpdateStep {
                 let halves = index.staged_halves(&copies, graphs).ok_or_else(StagedOperands::unfit)?;
                 halves.iter().for_each(add);
             }
-            Self::Node(path, _) => index.find(path)?.iter().for_each(add),
+            Self::Node(path, _) => match index.find_in_root(path) {
+                Some(node) => add(&node),
+                None => index.find(path)?.iter().for_each(add),
+            },
             Self::Param(param, _) => index.bound_to(param)?.iter().for_each(add),
             Self::Choose(group, alternative) => {
                 group.check(*alternative)?;

@@ -63,7 +63,7 @@ use crate::types::Range;
 pub use applied::Applied;
 use change::Change;
 use sequencing::apply;
-use step::{NodeChange, StagedOperands, UpdateStep};
+use step::{NodeChange, StagedOperands, Steps, UpdateStep};
 
 /// Updates.
 impl ExecutableGraph {
@@ -140,12 +140,13 @@ impl ExecutableGraph {
 #[must_use = "nothing happens before `apply`"]
 pub struct Update<'a> {
     executable: &'a Arc<ExecutableInner>,
-    steps: Vec<(UpdateStep, &'static Location<'static>)>,
+    /// In a box, because each change passes the update by value.
+    steps: Box<Steps>,
 }
 
 impl<'a> Update<'a> {
     pub(crate) fn new(executable: &'a Arc<ExecutableInner>) -> Self {
-        Self { executable, steps: Vec::new() }
+        Self { executable, steps: Box::default() }
     }
 
     /// Gives a kernel node new arguments: `call` is of the node's own kernel, or of a [registered
@@ -155,8 +156,10 @@ impl<'a> Update<'a> {
     /// The arguments may be other memory. Its use must be ordered, by the edges that the graph was
     /// finalized with, against every conflicting use by another node.
     #[track_caller]
-    pub fn launch(self, node: impl Into<NodePath>, call: impl Into<KernelCall>) -> Self {
-        self.with(node, NodeChange::Launch(Arc::new(call.into())))
+    pub fn launch(mut self, node: impl Into<NodePath>, call: impl Into<KernelCall>) -> Self {
+        let number = self.steps.calls.len();
+        self.steps.calls.push(call.into());
+        self.with(node, NodeChange::Launch(number))
     }
 
     /// Launches a kernel node over another range, of as many dimensions.
@@ -351,14 +354,16 @@ impl<'a> Update<'a> {
         apply(self.executable, Ok(Change::nodes(self.steps)))
     }
 
+    #[inline]
     #[track_caller]
     fn with(self, node: impl Into<NodePath>, change: NodeChange) -> Self {
         self.step(UpdateStep::Node(node.into(), change))
     }
 
+    #[inline]
     #[track_caller]
     fn step(mut self, step: UpdateStep) -> Self {
-        self.steps.push((step, Location::caller()));
+        self.steps.all.push((step, Location::caller()));
         self
     }
 }
@@ -373,6 +378,6 @@ fn transfer(transfer: Transfer) -> NodeChange {
 
 impl Debug for Update<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Update").field("changes", &self.steps.len()).finish_non_exhaustive()
+        f.debug_struct("Update").field("changes", &self.steps.all.len()).finish_non_exhaustive()
     }
 }

@@ -17,13 +17,16 @@ use crate::runtime::resource::scratch::Places;
 use crate::runtime::update::draft::{Draft, Lowered};
 use crate::runtime::update::drafts::Drafts;
 use crate::runtime::update::race_check::{self, Changed};
-use crate::types::{Error, ErrorKind, Range, Result};
+use crate::runtime::update::step::Steps;
+use crate::types::{Access, Error, ErrorKind, Range, Result};
 
 /// Checked changes.
 pub(super) struct Nodes<'a> {
     /// Those of nodes in the plan have accesses if these are other ones. The drafts stay with the caller,
     /// who drops them without a lock.
     drafts: &'a mut Drafts,
+    /// Of these, too, with the new calls of kernels.
+    steps: &'a mut Steps,
     partitions: BTreeMap<u32, PartitionUpdates>,
     /// The new host tasks with their partitions; once applied, the old ones.
     tasks: Vec<(u32, Arc<HostTask>)>,
@@ -38,6 +41,7 @@ struct PartitionUpdates {
 /// What single nodes did before.
 pub(super) struct ReplacedNodes {
     _drafts: [Vec<Draft>; 2],
+    _calls: Vec<KernelCall>,
     _tasks: Vec<(u32, Arc<HostTask>)>,
     _graphs: Vec<graph::Graph<Command>>,
 }
@@ -46,14 +50,22 @@ pub(super) struct ReplacedNodes {
 pub(super) fn stage<'a>(
     executable: &ExecutableInner,
     current: &CurrentGraph,
+    steps: &'a mut Steps,
     drafts: &'a mut Drafts,
 ) -> Result<Nodes<'a>> {
-    let (mut partitions, mut tasks) = (BTreeMap::new(), Vec::new());
+    let mut staging = Staging {
+        executable,
+        current,
+        steps,
+        most: drafts.nodes.len(),
+        partitions: BTreeMap::new(),
+        tasks: Vec::new(),
+    };
     for draft in &mut drafts.nodes {
         let node = draft.node;
-        let staged = stage_one(executable, current, draft, &mut partitions, &mut tasks);
-        staged.map_err(|error| error.in_node(current.label(node)))?;
+        staging.add(draft).map_err(|error| error.in_node(current.label(node)))?;
     }
+    let Staging { partitions, tasks, .. } = staging;
     for draft in &drafts.bodies.nodes {
         let views = draft.changed().into_iter().flat_map(Command::views);
         let planned = current.planned.check(draft.node, views);
@@ -64,77 +76,115 @@ pub(super) fn stage<'a>(
         .filter_map(|draft| Some(Changed { node: draft.node, accesses: draft.accesses.as_deref()? }))
         .collect();
     race_check::check(current, &changed)?;
-    Ok(Nodes { drafts, partitions, tasks })
+    Ok(Nodes { drafts, steps, partitions, tasks })
 }
 
-/// Checks what becomes of one node, and adds it to the updates of its partition.
-fn stage_one(
-    executable: &ExecutableInner,
+/// What the drafts so far mean for the partitions.
+struct Staging<'a> {
+    executable: &'a ExecutableInner,
+    current: &'a CurrentGraph,
+    steps: &'a Steps,
+    /// As many drafts as there are.
+    most: usize,
+    partitions: BTreeMap<u32, PartitionUpdates>,
+    tasks: Vec<(u32, Arc<HostTask>)>,
+}
+
+impl Staging<'_> {
+    /// Checks what becomes of one node, and adds it to the updates of its partition.
+    fn add(&mut self, draft: &mut Draft) -> Result<()> {
+        let Self { executable, current, steps, most, ref mut partitions, ref mut tasks } = *self;
+        let node = draft.node;
+        draft.enabled = draft.enabled.filter(|enabled| *enabled != current.is_enabled(node));
+        if !draft.changes_command() && draft.enabled.is_none() {
+            return Ok(());
+        }
+        let launches = launches(current, steps, draft);
+        let accesses = check(current, draft, launches)?;
+        let bug = || Error::new(ErrorKind::Bug, "an updatable node has no place in the plan");
+        let CommandPlace { partition, position } = current.index.place(node).ok_or_else(bug)?;
+        let task = match (draft.changed(), draft.lowered.as_deref()) {
+            (Some(Command::HostTask { task, .. }), _) | (_, Some(Lowered::Task(task))) => Some(task),
+            _ => None,
+        };
+        match (&executable.partitions[partition as usize].work, task) {
+            (PartitionWork::Device { device, command_buffer, .. }, _) => {
+                let room = if partitions.is_empty() { most } else { 0 };
+                let PartitionUpdates { buffer, updates } = partitions.entry(partition).or_insert_with(|| {
+                    let buffer = command_buffer.with(|buffer| buffer.info().id);
+                    PartitionUpdates { buffer, updates: Vec::with_capacity(room) }
+                });
+                let update =
+                    updates.push_mut(CommandUpdate::new(CommandHandle { buffer: *buffer, index: position }));
+                update.enabled = draft.enabled;
+                if let Some((old, new)) = launches {
+                    change_launch(update, old, new, device, &current.scratch)?;
+                } else if let Some(new) = draft.changed() {
+                    let lowered = match draft.lowered.as_deref() {
+                        Some(Lowered::Command { new, .. }) => Some(&**new),
+                        _ => None,
+                    };
+                    replace(update, new, lowered, device, &current.scratch)?;
+                }
+                if !update.changes_launch() && update.command.is_none() && update.enabled.is_none() {
+                    updates.pop();
+                }
+            }
+            (PartitionWork::HostTask(_), Some(task)) => tasks.push((partition, task.clone())),
+            (_, _) => return Err(bug()),
+        }
+        draft.accesses = accesses;
+        Ok(())
+    }
+}
+
+/// A kernel's call and its range.
+#[derive(Clone, Copy)]
+struct Launch<'a> {
+    call: &'a KernelCall,
+    range: &'a Range,
+}
+
+/// What a kernel node launches before the update and after it, if that changes.
+fn launches<'a>(
+    current: &'a CurrentGraph,
+    steps: &'a Steps,
+    draft: &'a Draft,
+) -> Option<(Launch<'a>, Launch<'a>)> {
+    let Some(Command::Kernel { call, range, .. }) = current.command(draft.node) else { return None };
+    let old = Launch { call, range };
+    if let Some(number) = draft.call {
+        return Some((old, Launch { call: &steps.calls[number], range }));
+    }
+    let Some(Command::Kernel { call, range, .. }) = draft.changed() else { return None };
+    Some((old, Launch { call, range }))
+}
+
+/// Checks what becomes of a command, and finds the accesses, if these are other ones than before.
+fn check(
     current: &CurrentGraph,
-    draft: &mut Draft,
-    partitions: &mut BTreeMap<u32, PartitionUpdates>,
-    tasks: &mut Vec<(u32, Arc<HostTask>)>,
-) -> Result<()> {
+    draft: &Draft,
+    launches: Option<(Launch<'_>, Launch<'_>)>,
+) -> Result<Option<Box<[Access]>>> {
     let node = draft.node;
-    draft.enabled = draft.enabled.filter(|enabled| *enabled != current.is_enabled(node));
-    if !draft.is_changed && draft.enabled.is_none() {
-        return Ok(());
-    }
-    if draft.is_changed {
-        check(current, draft)?;
-    }
-    let bug = || Error::new(ErrorKind::Bug, "an updatable node has no place in the plan");
-    let CommandPlace { partition, position } = current.index.place(node).ok_or_else(bug)?;
-    let task = match (draft.changed(), &draft.lowered) {
-        (Some(Command::HostTask { task, .. }), _) | (_, Some(Lowered::Task(task))) => Some(task),
-        _ => None,
-    };
-    match (&executable.partitions[partition as usize].work, task) {
-        (PartitionWork::Device { device, command_buffer, .. }, _) => {
-            let of_partition = partitions.entry(partition).or_insert_with(|| {
-                let buffer = command_buffer.with(|buffer| buffer.info().id);
-                PartitionUpdates { buffer, updates: Vec::new() }
-            });
-            let handle = CommandHandle { buffer: of_partition.buffer, index: position };
-            let mut update = CommandUpdate::new(handle);
-            update.enabled = draft.enabled;
-            if let Some(new) = draft.changed() {
-                let lowered = match &draft.lowered {
-                    Some(Lowered::Command { new, .. }) => Some(&**new),
-                    _ => None,
-                };
-                change(&mut update, (current.command(node), new), lowered, device, &current.scratch)?;
-            }
-            if update.changes_launch() || update.command.is_some() || update.enabled.is_some() {
-                of_partition.updates.push(update);
-            }
-            Ok(())
+    let accesses: Option<Box<[Access]>> = match (launches, draft.changed()) {
+        (Some((old, Launch { call, range })), _) if call.is_like(old.call) => {
+            return call.check_range(range).map(|()| None);
         }
-        (PartitionWork::HostTask(_), Some(task)) => {
-            tasks.push((partition, task.clone()));
-            Ok(())
-        }
-        (_, _) => Err(bug()),
-    }
-}
-
-/// Checks what becomes of a command, and finds the accesses that are new.
-fn check(current: &CurrentGraph, draft: &mut Draft) -> Result<()> {
-    let node = draft.node;
-    match (&draft.command, current.command(node)) {
-        (Some(Command::Kernel { call, range, .. }), Some(Command::Kernel { call: old, .. })) => {
-            if !call.is_like(old) {
-                current.planned.check(node, call.views())?;
-                draft.accesses = Some(call.accesses()?.into());
-            }
+        (Some((_, Launch { call, range })), _) => {
+            current.planned.check(node, call.views())?;
+            let accesses = call.accesses()?.into();
             call.check_range(range)?;
+            Some(accesses)
         }
-        (Some(command @ Command::Memory { .. }), _) => current.planned.check(node, command.views())?,
-        (Some(Command::HostTask { accesses, .. }), _) => draft.accesses = Some((**accesses).into()),
-        _ => {}
-    }
-    draft.accesses.take_if(|accesses| **accesses == *current.accesses_of(node));
-    Ok(())
+        (None, Some(command @ Command::Memory { .. })) => {
+            current.planned.check(node, command.views())?;
+            draft.accesses.clone()
+        }
+        (None, Some(Command::HostTask { accesses, .. })) => Some((**accesses).into()),
+        (None, _) => draft.accesses.clone(),
+    };
+    Ok(accesses.filter(|accesses| **accesses != *current.accesses_of(node)))
 }
 
 impl Nodes<'_> {
@@ -155,12 +205,14 @@ impl Nodes<'_> {
         here.map(|(draft, place)| {
             let mut update = CommandUpdate::new(CommandHandle { buffer, index: place.position });
             update.enabled = draft.enabled.map(|enabled| !enabled);
-            if let Some((new, old)) = draft.changed().zip(current.command(draft.node)) {
-                let lowered = match &draft.lowered {
+            if let Some((old, new)) = launches(current, self.steps, draft) {
+                change_launch(&mut update, new, old, device, &current.scratch)?;
+            } else if let Some((_, old)) = draft.changed().zip(current.command(draft.node)) {
+                let lowered = match draft.lowered.as_deref() {
                     Some(Lowered::Command { old, .. }) => Some(&**old),
                     _ => None,
                 };
-                change(&mut update, (Some(new), old), lowered, device, &current.scratch)?;
+                replace(&mut update, old, lowered, device, &current.scratch)?;
             }
             Ok(update)
         })
@@ -171,8 +223,10 @@ impl Nodes<'_> {
     pub(super) fn accesses(&self, current: &CurrentGraph) -> (Accesses, Accesses) {
         let (mut new, mut old) = (Vec::new(), Vec::new());
         for draft in &self.drafts.nodes {
-            let Some((command, accesses)) = draft.changed().zip(draft.accesses.as_deref()) else { continue };
-            for allocation in command.allocations() {
+            let Some(accesses) = draft.accesses.as_deref().filter(|_| draft.changes_command()) else {
+                continue;
+            };
+            for allocation in draft.allocations(self.steps) {
                 let resource = allocation.memory().resource();
                 let here = accesses.iter().filter(|access| access.resource == resource);
                 new.extend(here.map(|access| (allocation.clone(), *access)));
@@ -209,9 +263,14 @@ impl Nodes<'_> {
     pub(super) fn commit(self, current: &mut CurrentGraph) -> ReplacedNodes {
         let Drafts { mut nodes, bodies, .. } = std::mem::take(self.drafts);
         current.changes += 1;
-        for Draft { node, command, is_changed, accesses, .. } in &mut nodes {
-            if let Some(command) = command.as_mut().filter(|_| *is_changed) {
-                current.exchange(*node, command, accesses.as_deref());
+        for draft in nodes.iter_mut().filter(|draft| draft.changes_command()) {
+            if let Some(accesses) = &draft.accesses {
+                current.replace_accesses(draft.node, draft.allocations(self.steps), accesses);
+            }
+            match (draft.call, &mut draft.command) {
+                (Some(number), _) => current.exchange_call(draft.node, &mut self.steps.calls[number]),
+                (None, Some(command)) => current.exchange(draft.node, command),
+                (None, None) => {}
             }
         }
         for draft in nodes.iter().chain(&bodies.nodes) {
@@ -223,24 +282,22 @@ impl Nodes<'_> {
         }
         let replace = |(instance, graph)| std::mem::replace(&mut current.graphs[instance as usize], graph);
         let graphs = bodies.graphs.into_iter().map(replace).collect();
-        ReplacedNodes { _drafts: [nodes, bodies.nodes], _tasks: self.tasks, _graphs: graphs }
+        let calls = std::mem::take(&mut self.steps.calls);
+        ReplacedNodes { _drafts: [nodes, bodies.nodes], _calls: calls, _tasks: self.tasks, _graphs: graphs }
     }
 }
 
-/// Adds to an update what makes one command of another; of conditionals and loops, the device's command.
-fn change(
+/// Adds to an update a command that takes the place of another one; of conditionals and loops, the device's
+/// command.
+fn replace(
     update: &mut CommandUpdate,
-    (from, to): (Option<&Command>, &Command),
+    new: &Command,
     lowered: Option<&hal::Command>,
     device: &Device,
     places: &Places,
 ) -> Result<()> {
-    match (from, to) {
-        (
-            Some(Command::Kernel { call: from, range: from_range, .. }),
-            Command::Kernel { call: to, range: to_range, .. },
-        ) => change_launch(update, (from, from_range), (to, to_range), device, places),
-        (_, Command::Memory { command, uses }) => {
+    match new {
+        Command::Memory { command, uses } => {
             uses.iter().flatten().try_for_each(|view| view.check_address(device))?;
             let mut command = Box::new((**command).clone());
             places.resolve(&mut command)?;
@@ -257,29 +314,30 @@ fn change(
 /// Adds to an update what makes one launch of another.
 fn change_launch(
     update: &mut CommandUpdate,
-    (from, from_range): (&KernelCall, &Range),
-    (to, to_range): (&KernelCall, &Range),
+    from: Launch<'_>,
+    to: Launch<'_>,
     device: &Device,
     places: &Places,
 ) -> Result<()> {
-    let same_kernel = from.kernel.is(&to.kernel);
+    let same_kernel = from.call.kernel.is(&to.call.kernel);
     if !same_kernel {
-        update.kernel = Some(to.kernel.on(device)?);
+        update.kernel = Some(to.call.kernel.on(device)?);
     }
-    for (index, arg) in to.args.iter().enumerate() {
-        if !same_kernel || !from.args.get(index).is_some_and(|old| old.is(arg)) {
+    for (index, arg) in to.call.args.iter().enumerate() {
+        if !same_kernel || !from.call.args.get(index).is_some_and(|old| old.is(arg)) {
             let mut arg = arg.to_hal(device)?;
             places.resolve_arg(&mut arg)?;
             update.args.push((index, arg));
         }
     }
-    if from_range == to_range {
+    let (from, to) = (from.range, to.range);
+    if std::ptr::eq(from, to) || from == to {
         return Ok(());
     }
     let changed = |old: [usize; 3], new: [usize; 3]| (old != new).then_some(new);
-    update.global_size = changed(from_range.global_size(), to_range.global_size());
-    update.global_offset = changed(from_range.global_offset(), to_range.global_offset());
-    let (old, new) = (from_range.local_size(), to_range.local_size());
+    update.global_size = changed(from.global_size(), to.global_size());
+    update.global_offset = changed(from.global_offset(), to.global_offset());
+    let (old, new) = (from.local_size(), to.local_size());
     update.local_size = (old != new).then_some(new);
     Ok(())
 }

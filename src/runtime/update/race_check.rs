@@ -114,25 +114,30 @@ fn is_covered(new: Access, old: &[Access]) -> bool {
     })
 }
 
-/// Which nodes of a graph are before or after one of them, for the nodes that were asked about.
+/// Which nodes of a graph are before or after one of them, for the nodes that were asked about. What was asked
+/// for last is at the end, and is mostly asked for again.
 #[derive(Default)]
-struct Reachability(HashMap<Origin, Vec<bool>>);
+struct Reachability(Vec<(Origin, Vec<bool>)>);
 
 impl Reachability {
     /// Whether the edges put one of the two before the other. Edges of a sub-graph node hold for all
     /// nodes inside it, so the graph decides in which the ways to the two nodes part.
     fn orders(&mut self, current: &CurrentGraph, one: Origin, other: Origin) -> bool {
-        let ways = [one, other].map(|node| {
-            std::iter::successors(Some(node), |at| current.index.parent(at.instance)).collect::<Vec<_>>()
+        let way = |node| std::iter::successors(Some(node), |at: &Origin| current.index.parent(at.instance));
+        let together = way(one).find_map(|one| {
+            let other = way(other).find(|other| other.instance == one.instance)?;
+            Some((one, other))
         });
-        let together = ways[0].iter().find_map(|one| {
-            let other = ways[1].iter().find(|other| other.instance == one.instance)?;
-            Some((*one, *other))
+        together.is_some_and(|(one, other)| self.from(current, one)[other.node as usize])
+    }
+
+    fn from(&mut self, current: &CurrentGraph, node: Origin) -> &[bool] {
+        let known = self.0.iter().rposition(|(known, _)| *known == node);
+        let place = known.unwrap_or_else(|| {
+            self.0.push((node, reached(current.graph(node), node.node)));
+            self.0.len() - 1
         });
-        together.is_some_and(|(one, other)| {
-            let reached = self.0.entry(one).or_insert_with(|| reached(current.graph(one), one.node));
-            reached[other.node as usize]
-        })
+        &self.0[place].1
     }
 }
 

@@ -1,5 +1,6 @@
 //! What a user says about one node, parameter or command group.
 
+use std::panic::Location;
 use std::sync::{Arc, OnceLock};
 
 use crate::graph::NodePath;
@@ -14,6 +15,16 @@ use crate::runtime::resource::host_buffer::HostBuffer;
 use crate::runtime::resource::kernel::{CallArg, KernelCall};
 use crate::types::{AccessMode, CommandKind, Error, ErrorKind, Range, Result};
 
+/// Everything that an update changes.
+#[derive(Default)]
+pub(crate) struct Steps {
+    /// The changes, with the places in the source that ask for them.
+    pub(super) all: Vec<(UpdateStep, &'static Location<'static>)>,
+    /// The new calls of kernels; once the update is applied, the old ones. They are adjacent, so that an
+    /// update of many kernels allocates nothing for each of them.
+    pub(super) calls: Vec<KernelCall>,
+}
+
 /// One thing that an update changes.
 pub(crate) enum UpdateStep {
     Node(NodePath, NodeChange),
@@ -25,7 +36,8 @@ pub(crate) enum UpdateStep {
 
 /// What becomes of a node.
 pub(crate) enum NodeChange {
-    Launch(Arc<KernelCall>),
+    /// The number of the call in [`Steps::calls`].
+    Launch(usize),
     Range(Box<Range>),
     Enabled(bool),
     /// Another closure, or why it is refused.
@@ -88,9 +100,9 @@ impl UpdateStep {
     }
 
     /// What the executable may use once this is applied, and may not have used before.
-    pub(super) fn brings(&self, current: &CurrentGraph) -> Accesses {
+    pub(super) fn brings(&self, calls: &[KernelCall], current: &CurrentGraph) -> Accesses {
         match self {
-            Self::Node(_, NodeChange::Launch(call)) => call.accesses_with_allocations(),
+            Self::Node(_, NodeChange::Launch(call)) => calls[*call].accesses_with_allocations(),
             Self::Node(_, NodeChange::Range(_) | NodeChange::Enabled(false))
             | Self::Param(_, CallArg::Value(_)) => Vec::new(),
             // A conditional or loop does not access what only disabled nodes of its bodies do.

@@ -48,6 +48,7 @@ impl CallArg {
     }
 
     /// The argument for a kernel on `device`.
+    #[inline]
     pub(crate) fn to_hal(&self, device: &Device) -> Result<KernelArg> {
         match self {
             Self::Value(value) => Ok(value.clone()),
@@ -74,11 +75,15 @@ impl KernelCall {
         kernel: &'static crate::runtime::resource::kernel::KernelDef,
         args: [CallArg; N],
     ) -> Self {
-        let mut all = CallArgs::with_capacity(N);
-        args.into_iter().for_each(|arg| all.push(arg));
-        Self::of(KernelRef::Declared(kernel), all)
+        // Made in its place: it is large, and an update makes many.
+        let kernel = KernelRef::Declared(kernel);
+        let mut call = Self { kernel, args: CallArgs::with_capacity(N), bound: Ok(RangeBound::ANY) };
+        args.into_iter().for_each(|arg| call.args.push(arg));
+        call.bound = call.kernel.bound().apply(call.kernel.params(), &call.args);
+        call
     }
 
+    #[inline]
     pub(super) fn of(kernel: KernelRef, args: CallArgs) -> Self {
         let bound = kernel.bound().apply(kernel.params(), &args);
         Self { kernel, args, bound }
