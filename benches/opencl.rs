@@ -7,6 +7,7 @@
 //! | `update` | a kernel's new argument into a command-buffer, enqueue, wait | `clSetKernelArg`, enqueue, wait | 1.2 |
 //! | `update_100` | the same for 100 kernels | the same for 100 kernels | 1.1 |
 //! | `deep_10`, `_1000` | so many submissions of one kernel, then awaited; per submission | so many enqueues, then a wait | 1.2 |
+//! | `deep_10_each`, `_1000_each` | the same | the same, with an event for each enqueue, and a wait for each | 1.2 |
 //! | `linear` | a submission at depth 1,000 | one at depth 10 | 1.5 |
 //! | `busy_chain_1`, `busy_hop` | `chain_1` and `hop`, while another program keeps every core busy | as above | 1.3 |
 //! | `busy_chain_1_spin`, `busy_hop_spin` | the same | the loops that spin | 1.3 |
@@ -41,7 +42,7 @@ use wakegraph::{AccessMode, Device, ExecutableGraph, Graph, Range, Submission, w
 
 const ELEMENTS: usize = 16;
 
-/// How long the runtime spins for the end of a run that the host's cores compute.
+/// How long the runtime spins at most for the end of a run that the host's cores compute.
 const SPIN: Duration = Duration::from_micros(50);
 
 const SOURCE: &str = "KERNEL(bump, (u32 n, SLICE(u32, x))) { x[GLOBAL_ID(0)] += n; }";
