@@ -7,6 +7,7 @@
 //! | `update` | a kernel's new argument into a command-buffer, enqueue, wait | `clSetKernelArg`, enqueue, wait | 1.2 |
 //! | `update_100` | the same for 100 kernels | the same for 100 kernels | 1.1 |
 //! | `deep_10`, `_1000` | so many submissions of one kernel, then awaited; per submission | so many enqueues, then a wait | 1.2 |
+//! | `deep_10_each`, `_1000_each` | the same | the same, with an event for each enqueue, and a wait for each | 1.2 |
 //! | `linear` | a submission at depth 1,000 | one at depth 10 | 1.5 |
 //! | `busy_chain_1`, `busy_hop` | `chain_1` and `hop`, while another program keeps every core busy | as above | 1.3 |
 //! | `busy_chain_1_spin`, `busy_hop_spin` | the same | the loops that spin | 1.3 |
@@ -25,6 +26,8 @@ mod support;
 
 use std::process::ExitCode;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
 
 use support::load::Load;
 use support::raw_opencl::{Chain, Lowering, RawDevice, Waiting};
@@ -32,12 +35,16 @@ use support::{Contender, Report, Row};
 use tokio::runtime::Runtime;
 use wakegraph::hal::{
     Command, CommandBufferDesc, CommandHandle, CommandUpdate, Event, EventDesc, EventStatus, KernelArg,
-    KernelDesc, KernelLaunch, KernelSources, MemoryDesc, MemoryKind, MemoryView, Param, ParamKind, QueueDesc,
-    QueueOrder, Signal, ValidatedCommandBuffer, ValidatedQueue, ValueBytes, WaitList,
+    KernelDesc, KernelLaunch, KernelSources, MemoryDesc, MemoryKind, MemoryView, Notification, Notify, Param,
+    ParamKind, QueueDesc, QueueOrder, Signal, ValidatedCommandBuffer, ValidatedQueue, ValueBytes, WaitList,
 };
 use wakegraph::{AccessMode, Device, ExecutableGraph, Graph, Range, Submission, write};
 
 const ELEMENTS: usize = 16;
+
+/// How long the runtime spins at most for the end of a run that the host's cores compute.
+const SPIN: Duration = Duration::from_micros(50);
+
 const SOURCE: &str = "KERNEL(bump, (u32 n, SLICE(u32, x))) { x[GLOBAL_ID(0)] += n; }";
 
 wakegraph::kernel! {
@@ -84,6 +91,9 @@ fn rows(report: &mut Report, prefix: &str, runtime: &Runtime, device: &Device, r
         let row = name(&format!("deep_{depth}"));
         let row = Row::new(&row).limit(1.2).rounds(rounds, 3).operations(depth);
         report.race_best(row, runtime, deep(depth), by_hand(raw, 1, Work::Deep(depth)));
+        let row = name(&format!("deep_{depth}_each"));
+        let row = Row::new(&row).limit(1.2).rounds(rounds, 3).operations(depth);
+        report.race_best(row, runtime, deep(depth), by_hand(raw, 1, Work::DeepEach(depth)));
     }
     let row = name("linear");
     let row = Row::new(&row).limit(1.5).rounds(10, 3).operations(1000);
@@ -176,6 +186,7 @@ enum Work {
     Hop,
     Update,
     Deep(usize),
+    DeepEach(usize),
 }
 
 struct ByHand {
@@ -218,6 +229,7 @@ impl Contender for ByHand {
         match self.work {
             Work::Run => self.chain.run().await,
             Work::Deep(depth) => self.chain.run_deep(depth).await,
+            Work::DeepEach(depth) => self.chain.run_deep_each(depth).await,
             Work::Update => {
                 self.chain.set_values(self.runs);
                 self.chain.run().await;
@@ -238,12 +250,43 @@ struct Updated {
     handles: Vec<CommandHandle>,
     queue: Arc<ValidatedQueue>,
     event: Arc<dyn Event>,
+    /// Where the runtime has the device notify.
+    end: Option<Arc<End>>,
     runs: u32,
+}
+
+/// The end of a run, of which the device notifies.
+#[derive(Default)]
+struct End {
+    is_reached: AtomicBool,
+    changed: tokio::sync::Notify,
+}
+
+impl Notify for End {
+    fn notify(&self, _: u64) {
+        self.is_reached.store(true, Ordering::Release);
+        self.changed.notify_one();
+    }
+}
+
+impl End {
+    /// Spins for as long as the runtime does, and then has itself woken.
+    async fn reached(&self) {
+        let start = Instant::now();
+        while !self.is_reached.swap(false, Ordering::Acquire) {
+            if start.elapsed() < SPIN {
+                std::hint::spin_loop();
+            } else {
+                self.changed.notified().await;
+            }
+        }
+    }
 }
 
 impl Updated {
     fn new(device: &Device, kernels: usize) -> Self {
         let device = device.hal();
+        let can = device.capabilities();
         let buffer = ParamKind::Buffer { access: AccessMode::ReadWrite, element_size: 4, element_align: 4 };
         let params = [
             Param { name: "n".into(), kind: ParamKind::Value { size: 4 } },
@@ -268,6 +311,7 @@ impl Updated {
             handles,
             queue: device.create_queue(&queue).expect("a queue"),
             event: device.create_event(&EventDesc::new()).expect("an event"),
+            end: (can.notifies && !can.prefers_polls).then(Arc::default),
             runs: 0,
         }
     }
@@ -283,10 +327,15 @@ impl Contender for Updated {
         let update = |&handle| CommandUpdate::new(handle).args([(0, Self::value(self.runs))]);
         let updates: Vec<_> = self.handles.iter().map(update).collect();
         self.buffer.update(&updates).expect("an update");
-        let signal = Signal::new(&self.event);
+        let of = |end: &Arc<End>| Notification::new(end.clone(), 0);
+        let mut signal = Signal::new(&self.event);
+        signal.notification = self.end.as_ref().map(of);
         // SAFETY: nothing else uses the memory, and all of it lives as long as `self`, which waits.
         unsafe { self.buffer.enqueue(&self.queue, WaitList::NONE, signal) }.expect("an enqueue");
-        // As the runtime does: Intel's runtime sometimes lets a thread that blocks sleep for 75 us.
+        // Waits as the runtime does: Intel's runtime sometimes lets a thread that blocks sleep for 75 us.
+        if let Some(end) = &self.end {
+            end.reached().await;
+        }
         while matches!(self.event.status(), EventStatus::Pending) {
             std::thread::yield_now();
         }

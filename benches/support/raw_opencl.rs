@@ -298,6 +298,18 @@ impl Chain {
         self.run().await;
     }
 
+    /// Enqueues the chain `count` times and waits for each of these runs by its own event.
+    pub async fn run_deep_each(&self, count: usize) {
+        let events: Vec<_> = (0..count).map(|_| self.enqueue(true)).collect();
+        self.flush();
+        if self.waiting == Waiting::Finish {
+            command_queue::finish(self.device.queue).expect("the runs");
+        }
+        for event in events.into_iter().flatten() {
+            self.wait_for(event).await;
+        }
+    }
+
     /// Gives each kernel another value.
     pub fn set_values(&self, value: u32) {
         self.kernels.iter().for_each(|&kernel| set_value(kernel, value).expect("a value"));
@@ -356,9 +368,18 @@ impl Chain {
             command_queue::finish(self.device.queue).expect("a run");
             return;
         };
+        self.flush();
+        self.wait_for(event).await;
+    }
+
+    /// Hands what is enqueued to the device, unless the wait does so.
+    fn flush(&self) {
         if self.waiting != Waiting::Event {
             command_queue::flush(self.device.queue).expect("a flush");
         }
+    }
+
+    async fn wait_for(&self, event: SharedEvent) {
         match self.waiting {
             Waiting::Finish | Waiting::Event => event.wait(),
             Waiting::Spin => {

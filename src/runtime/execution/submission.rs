@@ -239,6 +239,24 @@ mod tests {
     }
 
     #[test]
+    fn submissions_spin_for_short_runs_behind_others_as_well() {
+        for notifies in [true, false] {
+            let (device, control) = FakeDevice::open(FakeOptions::new().manual(true).notifies(notifies));
+            let device = Device::from_hal(device);
+            let mut graph = Graph::new(&device);
+            graph.fill(&device.buffer::<u32>(4).unwrap(), 1);
+            let exec = graph.finalize().unwrap();
+            exec.inner.partitions[0].estimator.record_duration(Duration::from_micros(5));
+            let submissions = [(); 3].map(|()| exec.submit());
+            let spins =
+                submissions.each_ref().map(|submission| submission.event().run().take_spin().is_some());
+            // None of them does without a second core.
+            assert!(spins.iter().all(|&spins_too| spins_too == spins[0]), "{spins:?}");
+            control.complete_all();
+        }
+    }
+
+    #[test]
     fn submissions_of_one_task_share_a_spin_slice() {
         const COUNT: usize = 32;
         const MOST_POLLS_WITHOUT_SLICE: u64 = 3;

@@ -58,10 +58,9 @@ fn submit_without_waits(executable: &Arc<ExecutableInner>) -> Option<Submission>
         };
         if state.fences.is_empty() && state.contested.is_empty() && (alone || in_queue_order()) {
             let submitter = if alone { submitter_for(executable, &mut state) } else { None };
-            // Behind an earlier run, too, its submission polls for it: the reactor's thread would take a core
-            // from those that submit and run, and waking the task would take a system call.
-            let may_poll = alone || executable.polled;
-            let run = match new_run(executable, &mut state, may_poll && submitter.is_none()) {
+            // What waits behind an earlier run and is notified of tells nothing about how long it takes.
+            let is_timed = (alone || executable.polled) && submitter.is_none();
+            let run = match new_run(executable, &mut state, is_timed) {
                 Ok(run) => run,
                 Err(error) => return Some(refused(executable, error)),
             };
@@ -71,9 +70,10 @@ fn submit_without_waits(executable: &Arc<ExecutableInner>) -> Option<Submission>
                     Some(queue.clone())
                 }
                 None => {
-                    if may_poll {
-                        plan_spin(executable, &mut state, &run);
-                    }
+                    // Behind an earlier run, too: the reactor's thread would take a core from those that
+                    // submit and run, and waking the task would take a system call, on devices that notify
+                    // of the thread that runs kernels.
+                    plan_spin(executable, &mut state, &run);
                     state.last.iter().for_each(|before| run.trace_follows(before));
                     start(executable, &run, &[], &[]);
                     None
