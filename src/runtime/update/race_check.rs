@@ -114,8 +114,8 @@ fn is_covered(new: Access, old: &[Access]) -> bool {
     })
 }
 
-/// Which nodes of a graph are before or after one of them, for the nodes that were asked about. What was asked
-/// for last is at the end, and is mostly asked for again.
+/// Which nodes of a graph are before or after one of them, for the nodes that were asked about. The newest
+/// answer is last, as it is mostly asked for again.
 #[derive(Default)]
 struct Reachability(Vec<(Origin, Vec<bool>)>);
 
