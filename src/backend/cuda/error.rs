@@ -59,10 +59,11 @@ fn unavailable(why: &str) -> Error {
 pub(super) fn kind(code: Code) -> ErrorKind {
     match code {
         2 => ErrorKind::OutOfMemory,
-        // Shutting down; illegal address, timeout, assert, hardware stack, illegal instruction,
-        // misaligned address, invalid address space, invalid program counter, launch failure,
-        // tensor leak: the context cannot be used any more.
-        4 | 214 | 700 | 702 | 709 | 710 | 714..=719 | 721 => ErrorKind::DeviceLost,
+        // Shutting down; uncorrectable errors of memory and NVLink, a contained exception; illegal address,
+        // timeout, destroyed context, assert, hardware stack, illegal instruction, misaligned address,
+        // invalid address space, invalid program counter, launch failure, tensor leak; MPS has ended the
+        // client; an error of an external device: the context cannot be used any more.
+        4 | 214 | 220 | 226 | 700 | 702 | 709 | 710 | 714..=719 | 721 | 810 | 911 => ErrorKind::DeviceLost,
         46 | 100 | 101 => ErrorKind::Unavailable,
         801 => ErrorKind::FeatureNotSupported,
         _ => ErrorKind::Driver,
@@ -110,7 +111,7 @@ mod tests {
 
     #[test]
     fn codes_that_end_a_context_mean_a_lost_device() {
-        for code in [700, 702, 710, 714, 715, 716, 717, 718, 719] {
+        for code in [214, 220, 226, 700, 702, 710, 714, 715, 716, 717, 718, 719, 721, 810, 911] {
             assert_eq!(kind(code), ErrorKind::DeviceLost, "{code}");
         }
         assert_eq!(kind(2), ErrorKind::OutOfMemory);
