@@ -159,8 +159,8 @@ impl<I: Send + 'static, R: Send + 'static> Batcher<I, R> {
     ///
     /// Needs a tokio runtime, except where the item does not have to wait for a slot. A task on the runtime
     /// of one caller waits for slots on behalf of all of them. So call on runtimes that are driven all the
-    /// time: one that only `block_on` drives now and then holds up callers elsewhere, and the slot that the
-    /// task has been given.
+    /// time: one that only `block_on` drives now and then holds up the callers of others, and the slot that
+    /// the task has been given.
     ///
     /// # Errors
     /// [`Overloaded`](ErrorKind::Overloaded) at once when the queue is full;

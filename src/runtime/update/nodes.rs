@@ -140,7 +140,7 @@ impl Staging<'_> {
 
 /// A kernel's call and its range.
 #[derive(Clone, Copy)]
-struct Launch<'a> {
+struct RangedCall<'a> {
     call: &'a KernelCall,
     range: &'a Range,
 }
@@ -150,28 +150,28 @@ fn launches<'a>(
     current: &'a CurrentGraph,
     steps: &'a Steps,
     draft: &'a Draft,
-) -> Option<(Launch<'a>, Launch<'a>)> {
+) -> Option<(RangedCall<'a>, RangedCall<'a>)> {
     let Some(Command::Kernel { call, range, .. }) = current.command(draft.node) else { return None };
-    let old = Launch { call, range };
+    let old = RangedCall { call, range };
     if let Some(number) = draft.call {
-        return Some((old, Launch { call: &steps.calls[number], range }));
+        return Some((old, RangedCall { call: &steps.calls[number], range }));
     }
     let Some(Command::Kernel { call, range, .. }) = draft.changed() else { return None };
-    Some((old, Launch { call, range }))
+    Some((old, RangedCall { call, range }))
 }
 
 /// Checks what becomes of a command, and finds the accesses, if these are other ones than before.
 fn check(
     current: &CurrentGraph,
     draft: &Draft,
-    launches: Option<(Launch<'_>, Launch<'_>)>,
+    launches: Option<(RangedCall<'_>, RangedCall<'_>)>,
 ) -> Result<Option<Box<[Access]>>> {
     let node = draft.node;
     let accesses: Option<Box<[Access]>> = match (launches, draft.changed()) {
-        (Some((old, Launch { call, range })), _) if call.is_like(old.call) => {
+        (Some((old, RangedCall { call, range })), _) if call.is_like(old.call) => {
             return call.check_range(range).map(|()| None);
         }
-        (Some((_, Launch { call, range })), _) => {
+        (Some((_, RangedCall { call, range })), _) => {
             current.planned.check(node, call.views())?;
             let accesses = call.accesses()?.into();
             call.check_range(range)?;
@@ -314,8 +314,8 @@ fn replace(
 /// Adds to an update what makes one launch of another.
 fn change_launch(
     update: &mut CommandUpdate,
-    from: Launch<'_>,
-    to: Launch<'_>,
+    from: RangedCall<'_>,
+    to: RangedCall<'_>,
     device: &Device,
     places: &Places,
 ) -> Result<()> {
