@@ -51,6 +51,10 @@ impl Graph {
     /// closure may ask for submissions and updates of executables, its own too, but must not wait
     /// for them.
     ///
+    /// Level Zero cannot run a list twice at once. There the closure is also called when a submission
+    /// finds all lists of its executable in flight, or an update finds the last one so, and must not
+    /// submit or update its own executable then.
+    ///
     /// ```no_run
     /// use wakegraph::{Device, ErrorKind, Error, Graph, NativeAccess};
     /// # unsafe fn my_library_sort(numbers: usize, count: usize, stream: *mut std::ffi::c_void) -> i32 { 0 }
