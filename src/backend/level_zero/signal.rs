@@ -139,15 +139,16 @@ impl LevelZeroSignal {
         Some(self.context().error(failure)).filter(|error| error.kind() == ErrorKind::DeviceLost)
     }
 
-    /// A poll has failed. Whether the enqueue is over therefore.
+    /// A poll has failed. Whether that ends the enqueue.
     #[cold]
     fn poll_failed(&self, failure: LevelZeroFailure) -> bool {
-        let fault = self.fault(failure);
-        let is_over = fault.is_some();
-        if is_over {
-            self.outcome.set(fault);
+        match self.fault(failure) {
+            None => false,
+            fault => {
+                self.outcome.set(fault);
+                true
+            }
         }
-        is_over
     }
 
     pub(super) fn is_on(&self, queue: u64) -> bool {

@@ -14,7 +14,7 @@ use super::lower::lower;
 use super::operation::OpenclOperation;
 use super::recording::OpenclRecording;
 use super::replay::ReplayTarget;
-use super::signal::{OpenclEvent, OpenclSignal, Roots, StartedWork, TimesWanted};
+use super::signal::{ForeignSignals, OpenclEvent, OpenclSignal, StartedWork, TimesWanted};
 use super::sys::{self, DriverResult, Event, OpenclFailure, Owned};
 use crate::hal::support::command_list::CommandList;
 use crate::hal::support::dependency::Dependencies;
@@ -101,10 +101,10 @@ impl OpenclQueue {
             // SAFETY: passed on to the caller.
             let started = unsafe { self.start(queue, &request, &waits) };
             let mut started = started.map_err(|failure| context.error(failure))?;
-            if !waits.roots.is_empty() && queue.order == QueueOrder::InOrder {
+            if !waits.foreign.is_empty() && queue.order == QueueOrder::InOrder {
                 waits.wait_for_each(queue);
                 started.end = queue.marker(&[]).unwrap_or_default();
-                started.roots = std::mem::take(&mut waits.roots);
+                started.foreign = std::mem::take(&mut waits.foreign);
             }
             // Not earlier: after a refused enqueue, the next one still has to wait for the other queue.
             *on_profiled = is_profiled;
@@ -121,7 +121,7 @@ impl OpenclQueue {
             if is_needed {
                 waits.events.extend(signal.end());
                 if self.context.features.failure_skips {
-                    waits.inherit_roots(&signal);
+                    waits.inherit_foreign(&signal);
                 }
                 waits.dependencies.push(signal);
             } else if !self.follows(&signal) {
@@ -141,7 +141,7 @@ impl OpenclQueue {
     ) -> DriverResult<(Arc<DriverQueue>, Option<Owned<Event>>)> {
         let mut on_profiled = self.on_profiled.lock();
         let (queue, is_profiled) = self.select(timed, *on_profiled, waits)?;
-        if !waits.roots.is_empty() {
+        if !waits.foreign.is_empty() {
             waits.wait_for_each(queue);
         }
         let start = queue.barrier(&waits.events, timed || self.desc.profiling)?;
@@ -174,7 +174,7 @@ impl OpenclQueue {
         let recording = request.recording.filter(|recording| {
             let free = recording.simultaneous || request.previous.is_none_or(|run| run.is_final());
             // A driver that skips commands starts a recording whatever fails.
-            let can_fail = !waits.roots.is_empty();
+            let can_fail = !waits.foreign.is_empty();
             free && !can_fail && request.times == TimesWanted::None && recording.fits(queue)
         });
         if let Some(recording) = recording {
@@ -198,7 +198,7 @@ impl OpenclQueue {
         };
         // SAFETY: passed on to the caller.
         unsafe {
-            ReplayTarget { context, queue, wait: events, roots: &waits.root_events(), wanted }
+            ReplayTarget { context, queue, wait: events, foreign: &waits.foreign_events(), wanted }
                 .enqueue(request.list)
         }
     }
@@ -237,7 +237,7 @@ impl OpenclQueue {
 pub(super) struct OpenclWaitList {
     pub(super) events: SmallVec<[sys::cl_event; 8]>,
     /// Signals of other libraries on which something depends, where each command has to wait for them.
-    pub(super) roots: Roots,
+    pub(super) foreign: ForeignSignals,
     /// Signals whose failure is inherited.
     pub(super) dependencies: Dependencies<Arc<OpenclSignal>>,
     /// The failure of a dependency that has failed already.
@@ -248,20 +248,20 @@ pub(super) struct OpenclWaitList {
 }
 
 impl OpenclWaitList {
-    fn inherit_roots(&mut self, signal: &Arc<OpenclSignal>) {
+    fn inherit_foreign(&mut self, signal: &Arc<OpenclSignal>) {
         if signal.is_foreign() {
-            self.roots.push(Arc::clone(signal));
+            self.foreign.push(Arc::clone(signal));
         }
-        for root in signal.roots() {
-            if !self.roots.iter().any(|other| Arc::ptr_eq(other, root)) {
-                self.roots.push(Arc::clone(root));
-                self.events.extend(root.event());
+        for other in signal.awaited_foreign() {
+            if !self.foreign.iter().any(|known| Arc::ptr_eq(known, other)) {
+                self.foreign.push(Arc::clone(other));
+                self.events.extend(other.event());
             }
         }
     }
 
-    fn root_events(&self) -> SmallVec<[sys::cl_event; 2]> {
-        self.roots.iter().filter_map(|root| root.event()).collect()
+    fn foreign_events(&self) -> SmallVec<[sys::cl_event; 2]> {
+        self.foreign.iter().filter_map(|signal| signal.event()).collect()
     }
 
     /// Has what is enqueued from now on wait for each event, even if another one fails.

@@ -18,7 +18,7 @@ pub(super) struct ReplayTarget<'a> {
     pub(super) queue: &'a DriverQueue,
     pub(super) wait: &'a [sys::cl_event],
     /// Those of them that every command has to wait for, not only the first.
-    pub(super) roots: &'a [sys::cl_event],
+    pub(super) foreign: &'a [sys::cl_event],
     pub(super) wanted: TimesWanted,
 }
 
@@ -42,7 +42,7 @@ impl ReplayTarget<'_> {
 
     /// On an in-order queue the first operation waits and the last has the event.
     unsafe fn enqueue_in_order(self, list: &CommandList<OpenclOperation>) -> DriverResult<StartedWork> {
-        let ReplayTarget { context, queue, wait, roots, wanted } = self;
+        let ReplayTarget { context, queue, wait, foreign, wanted } = self;
         let all = wanted == TimesWanted::Commands;
         let operations = (0..)
             .zip(&list.commands)
@@ -56,7 +56,7 @@ impl ReplayTarget<'_> {
         while let Some((command, operation)) = rest.next() {
             let last = rest.peek().is_none();
             let wants_event = last || all || (wanted == TimesWanted::Whole && !started);
-            let wait = if started { roots } else { wait };
+            let wait = if started { foreign } else { wait };
             // SAFETY: passed on to the caller.
             match unsafe { operation.enqueue(context, queue, wait, wants_event) } {
                 Ok(event) if last => {

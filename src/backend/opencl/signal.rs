@@ -46,17 +46,18 @@ pub(super) struct OpenclSignal {
 }
 
 /// Signals of other libraries.
-pub(super) type Roots = SmallVec<[Arc<OpenclSignal>; 2]>;
+pub(super) type ForeignSignals = SmallVec<[Arc<OpenclSignal>; 2]>;
 
 /// The result of an enqueue that has started.
 #[derive(Debug, Default)]
 pub(super) struct StartedWork {
     /// Over when everything that was enqueued is; without one it is over already.
     pub(super) event: Option<Owned<Event>>,
-    /// Complete once the enqueue is over, even if `event` fails with one of the roots. Set if there are any.
+    /// Complete once the enqueue is over, even if one of `foreign` fails, and `event` with it. Set if there
+    /// are any.
     pub(super) end: Option<Owned<Event>>,
     /// Signals of other libraries that it depends on, where what depends on it has to wait for them, too.
-    pub(super) roots: Roots,
+    pub(super) foreign: ForeignSignals,
     /// Why the enqueue fails: not everything was enqueued, or a dependency had failed.
     pub(super) failure: Option<Error>,
     pub(super) times: EnqueueTimes,
@@ -150,8 +151,8 @@ impl OpenclSignal {
         self.queue.is_none()
     }
 
-    pub(super) fn roots(&self) -> &[Arc<Self>] {
-        &self.work.roots
+    pub(super) fn awaited_foreign(&self) -> &[Arc<Self>] {
+        &self.work.foreign
     }
 
     pub(super) fn is_on(&self, queue: &DriverQueue) -> bool {

@@ -46,7 +46,7 @@ impl OpenclQueue {
             let marker = queue.marker(&others.events).map_err(|failure| context.error(failure))?;
             *on_profiled = is_profiled;
             queue.flush_enqueued();
-            let work = StartedWork { event: marker, end: None, roots: waits.roots, failure, times };
+            let work = StartedWork { event: marker, end: None, foreign: waits.foreign, failure, times };
             Ok(OpenclSignal::new(context, &queue, work, waits.dependencies))
         })
     }

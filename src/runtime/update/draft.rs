@@ -19,7 +19,7 @@ pub(crate) struct Draft {
     pub(super) node: Origin,
     kind: CommandKind,
     /// The number of the call that the node's kernel gets, where nothing else changes. There is no `command`
-    /// then: most updates change arguments, and copies of commands take longer than that.
+    /// then: most updates change arguments only, and to copy the command would take longer.
     pub(super) call: Option<usize>,
     /// The command, as it is or as it will be; none for a node without one.
     pub(super) command: Option<Box<Command>>,

@@ -11,7 +11,7 @@ use super::super::{Lowering, OpenclBackend, OpenclOptions};
 use super::{CODE, devices, end, pending, queue, sys_event};
 use crate::hal::{
     Backend as _, Command, CommandBufferDesc, Device as _, Event, EventStatus, MemoryDesc, MemoryKind,
-    MemoryView, Queue, Signal, WaitList,
+    MemoryView, NativeCommand, NativeStream, Queue, Signal, WaitList,
 };
 
 /// Time in which a command that wrongly starts ends. A correct result does not depend on it.
@@ -22,15 +22,19 @@ fn is_tested(device: &OpenclDevice) -> bool {
     device.context.platform.name != POCL
 }
 
+/// An event of another library, and what ends it.
+fn imported(device: &OpenclDevice) -> (OpenclEvent, sys_event::Raw) {
+    let user = device.context.user_event().unwrap();
+    let end = sys_event::Raw(user.raw());
+    (OpenclEvent::signalled(&device.context, OpenclSignal::foreign(&device.context, user)), end)
+}
+
 /// `b` needs the event of another library, which fails, and `p`, which ends later. Intel's runtime ends `b`
 /// at the failure, and skips what waits for an event that fails, but reports it as complete.
 #[test]
 fn what_comes_after_a_failure_runs_and_in_order() {
     for device in devices().into_iter().filter(is_tested) {
-        let user = device.context.user_event().unwrap();
-        let end_a = sys_event::Raw(user.raw());
-        let signal = OpenclSignal::foreign(&device.context, user);
-        let a = OpenclEvent::signalled(&device.context, signal);
+        let (a, end_a) = imported(&device);
         let [first, second, third, fourth] = [(); 4].map(|()| queue(&device));
         let (p, end_p) = pending(&device, &fourth);
         let enqueue = |queue: &dyn Queue, wait: WaitList<'_>| {
@@ -79,10 +83,7 @@ fn no_command_of_a_buffer_runs_after_a_failure() {
         let open = |index| OpenclDevice::open(index, OpenclOptions::new().lowering(lowering)).unwrap();
         let devices = (0..OpenclBackend.device_count().unwrap_or(0)).map(open);
         for device in devices.filter(is_tested) {
-            let user = device.context.user_event().unwrap();
-            let end_a = sys_event::Raw(user.raw());
-            let signal = OpenclSignal::foreign(&device.context, user);
-            let a = OpenclEvent::signalled(&device.context, signal);
+            let (a, end_a) = imported(&device);
             let desc =
                 CommandBufferDesc { updatable: false, in_order: true, profiling: false, low_latency: false };
             let mut buffer = device.create_command_buffer(&desc).unwrap();
@@ -107,5 +108,33 @@ fn no_command_of_a_buffer_runs_after_a_failure() {
                 assert_eq!(bytes, [0; 4], "{lowering:?}");
             }
         }
+    }
+}
+
+/// The task's closure is called at once. What it enqueues is the user's, and what needs it is not.
+#[test]
+fn what_needs_a_stream_task_does_not_run_after_its_failure() {
+    for device in devices().into_iter().filter(is_tested) {
+        let (a, end_a) = imported(&device);
+        let event = || Arc::new(OpenclEvent::new(&device.context)) as Arc<dyn Event>;
+        let ([first, second], [task_done, done]) = ([(); 2].map(|()| queue(&device)), [event(), event()]);
+        // SAFETY: it touches no memory.
+        let task = unsafe { NativeCommand::new("task", Vec::new(), |_: &NativeStream<'_>| Ok(())) };
+        let task = Arc::new(Command::StreamTask(task));
+        // SAFETY: it touches no memory.
+        unsafe { first.enqueue(&task, WaitList::dependencies(&[&a]), Signal::new(&task_done)) }.unwrap();
+        let memory = device.allocate(&MemoryDesc { len: 4, kind: MemoryKind::Device }).unwrap();
+        let (dst, pattern) = (MemoryView::whole(memory.clone()), [7].as_slice().into());
+        let fill = Arc::new(Command::BufferFill { dst, pattern });
+        // SAFETY: the memory lives until the end of this test, and nothing else uses it.
+        unsafe { second.enqueue(&fill, WaitList::dependencies(&[&*task_done]), Signal::new(&done)) }.unwrap();
+        end(&device, &end_a, CODE);
+        for event in [task_done, done] {
+            assert!(matches!(event.wait(None), EventStatus::Failed(_)));
+        }
+        let mut bytes = [9; 4];
+        // SAFETY: nothing uses the memory any more.
+        unsafe { memory.read(0, &mut bytes) }.unwrap();
+        assert_eq!(bytes, [0; 4]);
     }
 }

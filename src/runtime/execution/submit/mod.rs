@@ -58,7 +58,7 @@ fn submit_without_waits(executable: &Arc<ExecutableInner>) -> Option<Submission>
         };
         if state.fences.is_empty() && state.contested.is_empty() && (alone || in_queue_order()) {
             let submitter = if alone { submitter_for(executable, &mut state) } else { None };
-            // What waits behind an earlier run and is notified of tells nothing about how long it takes.
+            // Of a run behind another one, only polls tell how long it takes.
             let is_timed = (alone || executable.polled) && submitter.is_none();
             let run = match new_run(executable, &mut state, is_timed) {
                 Ok(run) => run,
@@ -70,9 +70,9 @@ fn submit_without_waits(executable: &Arc<ExecutableInner>) -> Option<Submission>
                     Some(queue.clone())
                 }
                 None => {
-                    // Behind an earlier run, too: the reactor's thread would take a core from those that
-                    // submit and run, and waking the task would take a system call, on devices that notify
-                    // of the thread that runs kernels.
+                    // Also behind an earlier run. Otherwise the reactor's thread would take a core from those
+                    // that submit and run, or, where the device notifies, the thread that runs kernels would
+                    // make a system call to wake the task.
                     plan_spin(executable, &mut state, &run);
                     state.last.iter().for_each(|before| run.trace_follows(before));
                     start(executable, &run, &[], &[]);
