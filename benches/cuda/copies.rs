@@ -59,8 +59,15 @@ pub(crate) fn rows(report: &mut Report, device: &Device, raw: &Raw) {
         if report.wants(&name) {
             let x = device.buffer(bytes / size_of::<u32>()).expect("a buffer");
             let row = Row::new(&name).limit(DEVICE).rounds(100, 20);
-            report.race(row, &runtime, One(round_trip(device, &x)), raw.round_trip(&x));
+            report.race(row, &runtime, One(round_trip(device, &x, false)), raw.round_trip(&x));
         }
+    }
+    let name = "round_trip_between_kernels_4k";
+    if report.wants(name) {
+        let x = device.buffer((4 << 10) / size_of::<u32>()).expect("a buffer");
+        let row = Row::new(name).limit(DEVICE).rounds(100, 20);
+        let base = BetweenKernels(raw.round_trip(&x));
+        report.race(row, &runtime, One(round_trip(device, &x, true)), base);
     }
     device.set_wake_policy(WakePolicy::default());
 }
@@ -88,14 +95,30 @@ fn between(
     report.race(row, runtime, One(graph.finalize().expect("a valid graph")), base);
 }
 
-/// To the device, a kernel, and back.
-fn round_trip(device: &Device, x: &Buffer<u32>) -> ExecutableGraph {
+/// To the device, a kernel, and back; with the kernel before and behind that, too, or without.
+fn round_trip(device: &Device, x: &Buffer<u32>, between_kernels: bool) -> ExecutableGraph {
     let pinned = device.host_buffer(x.len()).expect("host memory");
     let mut graph = Graph::new(device);
+    let kernel = |graph: &mut Graph| _ = graph.launch(bump(1, x), Range::linear(1));
+    if between_kernels {
+        kernel(&mut graph);
+    }
     graph.copy(&pinned, x);
-    graph.launch(bump(1, x), Range::linear(1));
+    kernel(&mut graph);
     graph.copy(x, &pinned);
+    if between_kernels {
+        kernel(&mut graph);
+    }
     graph.finalize().expect("a valid graph")
+}
+
+struct BetweenKernels(RawRoundTrip);
+
+impl Contender for BetweenKernels {
+    async fn once(&mut self) {
+        self.0.start_between_kernels();
+        self.0.synchronize();
+    }
 }
 
 struct Write {

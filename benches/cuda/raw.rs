@@ -220,6 +220,14 @@ pub(crate) struct RawRoundTrip {
 }
 
 impl RawRoundTrip {
+    /// As [`start`](Self::start), with the kernel before and behind it as well.
+    pub(crate) fn start_between_kernels(&self) {
+        self.to.raw.bind();
+        self.graph.launch();
+        self.start();
+        self.graph.launch();
+    }
+
     pub(crate) fn start(&self) {
         let Self { to, from, graph } = self;
         to.raw.bind();

@@ -103,6 +103,10 @@ impl GraphDevice for CudaDeviceInner {
         let CommandBufferDesc { low_latency, profiling, .. } = recording.desc;
         match () {
             () if recording.order.counts => "its last node counts the runs in pinned memory, for low latency",
+            () if recording.graph.lock().last_part() > 0 => {
+                "each copy that an engine does behind something else begins another graph; a driver event \
+                                   tells of the end"
+            }
             () if profiling => "a driver event around each node times it, so no counter tells of its end",
             () if !low_latency => {
                 "a driver event tells of its end, as the wake policy is efficient or another \

@@ -5,6 +5,8 @@ use std::marker::PhantomData;
 use std::ptr;
 use std::sync::Arc;
 
+use smallvec::SmallVec;
+
 use super::context::CudaContext;
 use super::handle::CudaObject;
 use super::launch::CudaLaunch;
@@ -20,34 +22,77 @@ use crate::hal::support::fill_row::FillRow;
 
 /// A node of a graph, which keeps it alive.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
-#[repr(transparent)]
-pub(super) struct GraphNode(pub(super) CUgraphNode);
+pub(super) struct GraphNode {
+    /// The number of the part that has the node.
+    pub(super) part: u32,
+    pub(super) raw: CUgraphNode,
+}
 
 // SAFETY: a node is a name; the calls that use it lock the graph.
 unsafe impl Send for GraphNode {}
 // SAFETY: as for `Send`.
 unsafe impl Sync for GraphNode {}
 
-/// A graph under construction. The caller of its methods has bound the context.
-pub(super) type CudaGraph = CudaObject<CUgraph_st>;
+/// A graph of the driver's.
+pub(super) type DriverGraph = CudaObject<CUgraph_st>;
 
 impl CudaObject<CUgraph_st> {
-    pub(super) fn create(context: &Arc<CudaContext>) -> Result<Self, CudaFailure> {
+    fn create(context: &Arc<CudaContext>) -> Result<Self, CudaFailure> {
         Self::create_by(context, |driver, place| {
             // SAFETY: the context is bound, the place valid.
             unsafe { call!(driver, cuGraphCreate(place, 0)) }
         })
     }
+}
+
+/// A graph under construction, in parts that are launched one behind the other: mostly one. The caller of its
+/// methods has bound the context.
+#[derive(Debug)]
+pub(super) struct CudaGraph {
+    /// The parts before the last one.
+    earlier: Vec<DriverGraph>,
+    last: DriverGraph,
+}
+
+impl CudaGraph {
+    pub(super) fn create(context: &Arc<CudaContext>) -> Result<Self, CudaFailure> {
+        Ok(Self { earlier: Vec::new(), last: DriverGraph::create(context)? })
+    }
+
+    pub(super) fn parts(&self) -> impl ExactSizeIterator<Item = &DriverGraph> {
+        let all = self.earlier.len() + 1;
+        (0..all).map(|part| self.earlier.get(part).unwrap_or(&self.last))
+    }
+
+    /// The number of the last part, where nodes are added.
+    pub(super) fn last_part(&self) -> u32 {
+        self.earlier.len() as u32
+    }
+
+    /// Has nodes added to another part from now on.
+    pub(super) fn begin_part(&mut self) -> Result<(), CudaFailure> {
+        let new = DriverGraph::create(self.last.context())?;
+        self.earlier.push(std::mem::replace(&mut self.last, new));
+        Ok(())
+    }
+
+    /// Gives up the last part, which has no nodes.
+    pub(super) fn give_up_part(&mut self) {
+        if let Some(before) = self.earlier.pop() {
+            self.last = before;
+        }
+    }
 
     /// Where its nodes are added.
     pub(super) fn body(&mut self) -> GraphBody<'_> {
-        GraphBody { context: self.context(), raw: self.raw(), graph: PhantomData }
+        let (context, part, raw) = (self.last.context(), self.last_part(), self.last.raw());
+        GraphBody { context, part, raw, graph: PhantomData }
     }
 
     /// Removes a node that no other follows.
     pub(super) fn remove(&mut self, node: GraphNode) -> Result<(), CudaFailure> {
         // SAFETY: the node is of this graph, and not used any more.
-        unsafe { call!(self.driver(), cuGraphDestroyNode(node.0)) }
+        unsafe { call!(self.last.driver(), cuGraphDestroyNode(node.raw)) }
     }
 }
 
@@ -65,7 +110,7 @@ pub(super) enum NewNode<'a> {
     /// Records an event.
     Record(&'a CudaRawEvent),
     /// A copy of another graph.
-    Graph(&'a CudaGraph),
+    Graph(&'a DriverGraph),
 }
 
 /// A place for nodes: a graph, or the driver's own graph that a conditional node runs.
@@ -73,7 +118,9 @@ pub(super) enum NewNode<'a> {
 /// It borrows the graph exclusively.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct GraphBody<'a> {
-    context: &'a CudaContext,
+    context: &'a Arc<CudaContext>,
+    /// The number of the part that the graph is.
+    part: u32,
     raw: CUgraph,
     graph: PhantomData<&'a mut CudaGraph>,
 }
@@ -82,10 +129,10 @@ pub(super) struct GraphBody<'a> {
 pub(super) type ConditionalHandle = CUgraphConditionalHandle;
 
 impl<'a> GraphBody<'a> {
-    /// Adds a node behind others, each of which is named once.
+    /// Adds a node behind others of the same part, each of which is named once.
     pub(super) fn add(self, new: NewNode<'_>, after: &[GraphNode]) -> Result<GraphNode, CudaFailure> {
-        let (driver, graph, before, count) =
-            (self.context.driver, self.raw, after.as_ptr().cast(), after.len());
+        let after = raw_nodes(after);
+        let (driver, graph, before, count) = (self.context.driver, self.raw, after.as_ptr(), after.len());
         let mut node = ptr::null_mut();
         let place = &raw mut node;
         match new {
@@ -127,7 +174,7 @@ impl<'a> GraphBody<'a> {
                 unsafe { call!(driver, cuGraphAddChildGraphNode(place, graph, before, count, child)) }
             }
         }?;
-        Ok(GraphNode(node))
+        Ok(GraphNode { part: self.part, raw: node })
     }
 
     /// A handle for one conditional node here. Each launch resets it.
@@ -163,13 +210,18 @@ impl<'a> GraphBody<'a> {
             reserved1: [0; 25],
             reserved2: 0,
         };
-        let (before, count, params_ptr) = (after.as_ptr().cast(), after.len(), (&raw mut params).cast());
+        let after = raw_nodes(after);
+        let (before, count, params_ptr) = (after.as_ptr(), after.len(), (&raw mut params).cast());
         let mut node = ptr::null_mut();
         // SAFETY: nodes, graph and handle are alive; the parameters are complete.
         outcome(CALL, unsafe { add(&raw mut node, self.raw, before, ptr::null(), count, params_ptr) })?;
         // SAFETY: the driver has written a pointer to its array of as many graphs, which live as
         // long as the node.
         let bodies = unsafe { params.conditional.phGraph_out.cast::<[CUgraph; N]>().read() };
-        Ok((GraphNode(node), bodies.map(|raw| Self { raw, ..self })))
+        Ok((GraphNode { part: self.part, raw: node }, bodies.map(|raw| Self { raw, ..self })))
     }
+}
+
+fn raw_nodes(nodes: &[GraphNode]) -> SmallVec<[CUgraphNode; 4]> {
+    nodes.iter().map(|node| node.raw).collect()
 }

@@ -3,8 +3,10 @@
 
 use std::ptr;
 
+use smallvec::SmallVec;
+
 use super::device_inner::CudaDeviceInner;
-use super::graph::{CudaGraph, GraphNode};
+use super::graph::{CudaGraph, DriverGraph, GraphNode};
 use super::handle::CudaObject;
 use super::launch::CudaLaunch;
 use super::stream::{CudaRawEvent, CudaStream};
@@ -20,44 +22,77 @@ use crate::hal::support::graphs::InstantiatedGraph;
 const REFUSALS: [CUresult; 3] =
     [CUDA_ERROR_INVALID_VALUE, CUDA_ERROR_NOT_SUPPORTED, CUDA_ERROR_GRAPH_EXEC_UPDATE_FAILURE];
 
-/// An instantiated graph. The driver takes one call at a time. The caller ensures this, and has
-/// bound the context.
-pub(super) type CudaGraphExec = CudaObject<CUgraphExec_st>;
+/// An instantiated graph of the driver's.
+type DriverExec = CudaObject<CUgraphExec_st>;
 
-impl CudaObject<CUgraphExec_st> {
+/// An instantiated graph, part by part. The driver takes one call at a time. The caller ensures this, and has
+/// bound the context.
+#[derive(Debug)]
+pub(super) struct CudaGraphExec {
+    parts: SmallVec<[DriverExec; 1]>,
+}
+
+impl CudaGraphExec {
+    /// Whether it has several parts.
+    pub(super) fn is_parted(&self) -> bool {
+        self.parts.len() > 1
+    }
+
+    /// The part that was made from the one with the node.
+    fn part_of(&self, node: GraphNode) -> &DriverExec {
+        &self.parts[node.part as usize]
+    }
+
     /// Changes a copy node of one row for later launches. The driver changes no others.
-    pub(super) fn set_copy(&mut self, GraphNode(node): GraphNode, copy: &CopyBox) -> Result<(), CudaFailure> {
-        let (context, params) = (self.context().raw, copy_params(copy));
+    pub(super) fn set_copy(&mut self, node: GraphNode, copy: &CopyBox) -> Result<(), CudaFailure> {
+        let (exec, node) = (self.part_of(node), node.raw);
+        let (context, params) = (exec.context().raw, copy_params(copy));
         let params = &raw const params;
         // SAFETY: the node is of the graph that this was made from; the parameters are complete,
         // and copied.
-        unsafe { call!(self.driver(), cuGraphExecMemcpyNodeSetParams(self.raw(), node, params, context)) }
+        unsafe { call!(exec.driver(), cuGraphExecMemcpyNodeSetParams(exec.raw(), node, params, context)) }
     }
 }
 
 impl InstantiatedGraph<CudaDeviceInner> for CudaGraphExec {
     fn instantiate(graph: &mut CudaGraph) -> Result<Self, CudaFailure> {
-        Self::create_by(graph.context(), |driver, place| {
-            // SAFETY: the graph is alive, the place valid.
-            unsafe { call!(driver, cuGraphInstantiateWithFlags(place, graph.raw(), 0)) }
-        })
+        let instantiate = |part: &DriverGraph| {
+            DriverExec::create_by(part.context(), |driver, place| {
+                // SAFETY: the graph is alive, the place valid.
+                unsafe { call!(driver, cuGraphInstantiateWithFlags(place, part.raw(), 0)) }
+            })
+        };
+        Ok(Self { parts: graph.parts().map(instantiate).collect::<Result<_, _>>()? })
     }
 
     fn upload(&mut self, stream: &CudaStream) -> Result<(), CudaFailure> {
-        // SAFETY: both are alive and of one context.
-        unsafe { call!(self.driver(), cuGraphUpload(self.raw(), stream.raw())) }
+        self.parts.iter().try_for_each(|part| {
+            // SAFETY: both are alive and of one context.
+            unsafe { call!(part.driver(), cuGraphUpload(part.raw(), stream.raw())) }
+        })
     }
 
     fn launch(&mut self, stream: &CudaStream) -> Result<(), CudaFailure> {
-        // SAFETY: both are alive and of one context.
-        unsafe { call!(self.driver(), cuGraphLaunch(self.raw(), stream.raw())) }
+        for (number, part) in self.parts.iter().enumerate() {
+            // SAFETY: both are alive and of one context.
+            let launched = unsafe { call!(part.driver(), cuGraphLaunch(part.raw(), stream.raw())) };
+            if let Err(failure) = launched {
+                if number > 0 {
+                    // A launch that fails has no effect, so the parts before it are waited for.
+                    stream.synchronize()?;
+                }
+                return Err(failure);
+            }
+        }
+        Ok(())
     }
 
-    fn set_kernel(&mut self, GraphNode(node): GraphNode, launch: &CudaLaunch) -> Result<(), CudaFailure> {
+    fn set_kernel(&mut self, node: GraphNode, launch: &CudaLaunch) -> Result<(), CudaFailure> {
+        let (exec, node) = (self.part_of(node), node.raw);
         launch.with_params(|params| {
             // SAFETY: the node is of the graph that this was made from; the parameters are
             // complete, and copied.
-            unsafe { call!(self.driver(), cuGraphExecKernelNodeSetParams(self.raw(), node, params)) }
+            unsafe { call!(exec.driver(), cuGraphExecKernelNodeSetParams(exec.raw(), node, params)) }
         })
     }
 
@@ -66,34 +101,46 @@ impl InstantiatedGraph<CudaDeviceInner> for CudaGraphExec {
     /// Not a memset node: with a disabled one the driver loses the order of what comes before and
     /// after it. The caller sets the parameters of a node again after it has enabled it: if a node
     /// gets new parameters and is disabled before a launch has used them, the driver forgets them.
-    fn set_enabled(&mut self, GraphNode(node): GraphNode, enabled: bool) -> Result<(), CudaFailure> {
+    fn set_enabled(&mut self, node: GraphNode, enabled: bool) -> Result<(), CudaFailure> {
+        let (exec, node) = (self.part_of(node), node.raw);
         // SAFETY: the node is of the graph that this was made from, and of a kind that can be
         // disabled.
-        unsafe { call!(self.driver(), cuGraphNodeSetEnabled(self.raw(), node, u32::from(enabled))) }
+        unsafe { call!(exec.driver(), cuGraphNodeSetEnabled(exec.raw(), node, u32::from(enabled))) }
     }
 
     fn update(&mut self, graph: &mut CudaGraph) -> Result<bool, CudaFailure> {
-        let mut info = CUgraphExecUpdateResultInfo {
-            result: 0,
-            errorNode: ptr::null_mut(),
-            errorFromNode: ptr::null_mut(),
-        };
-        let place = &raw mut info;
-        // SAFETY: both are alive; the pointer is valid for such a structure.
-        match unsafe { call!(self.driver(), cuGraphExecUpdate(self.raw(), graph.raw(), place)) } {
-            Ok(()) => Ok(true),
-            Err(CudaFailure { code, .. }) if REFUSALS.contains(&code) => {
-                let reason = info.result;
-                tracing::debug!(target: "wakegraph::cuda", reason, "an update in place was refused");
-                Ok(false)
-            }
-            Err(failure) => Err(failure),
+        let parts = graph.parts();
+        if parts.len() != self.parts.len() {
+            return Ok(false);
         }
+        for (exec, part) in self.parts.iter().zip(parts) {
+            if !update(exec, part)? {
+                return Ok(false);
+            }
+        }
+        Ok(true)
     }
 
-    fn set_event(&mut self, GraphNode(node): GraphNode, event: &CudaRawEvent) -> Result<(), CudaFailure> {
-        let event = event.raw();
+    fn set_event(&mut self, node: GraphNode, event: &CudaRawEvent) -> Result<(), CudaFailure> {
+        let (exec, node, event) = (self.part_of(node), node.raw, event.raw());
         // SAFETY: the node is of the graph that this was made from; the event is alive.
-        unsafe { call!(self.driver(), cuGraphExecEventRecordNodeSetEvent(self.raw(), node, event)) }
+        unsafe { call!(exec.driver(), cuGraphExecEventRecordNodeSetEvent(exec.raw(), node, event)) }
+    }
+}
+
+/// Makes later launches of one part do what a graph says. False where the driver refuses.
+fn update(exec: &DriverExec, graph: &DriverGraph) -> Result<bool, CudaFailure> {
+    let mut info =
+        CUgraphExecUpdateResultInfo { result: 0, errorNode: ptr::null_mut(), errorFromNode: ptr::null_mut() };
+    let place = &raw mut info;
+    // SAFETY: both are alive; the pointer is valid for such a structure.
+    match unsafe { call!(exec.driver(), cuGraphExecUpdate(exec.raw(), graph.raw(), place)) } {
+        Ok(()) => Ok(true),
+        Err(CudaFailure { code, .. }) if REFUSALS.contains(&code) => {
+            let reason = info.result;
+            tracing::debug!(target: "wakegraph::cuda", reason, "an update in place was refused");
+            Ok(false)
+        }
+        Err(failure) => Err(failure),
     }
 }

@@ -34,6 +34,12 @@ impl LaunchableGraph<CudaDeviceInner> {
         self.check_launch()?;
         if let Some(after) = &self.form.after {
             stream.wait(after)?;
+        } else if self.exec.is_parted()
+            && self.last.as_ref().is_some_and(|last| !Arc::ptr_eq(last, stream))
+            && let Some(fence) = self.fence()?
+        {
+            // The driver has each part wait for its own last launch, and not for that of the others.
+            stream.wait(&fence)?;
         }
         self.enable_counting(counts);
         if let Err(failure) = self.exec.launch(stream) {

@@ -7,7 +7,7 @@
 //! | device | the primary context of a device, or one of the application's, bound for each call |
 //! | memory | from a stream-ordered pool, or pinned host memory; in one address space |
 //! | kernel | a module and its function: cubin, PTX, or C that NVRTC, if it is there, compiles |
-//! | command-buffer | a graph of explicit nodes, instantiated at finalize |
+//! | command-buffer | a graph of explicit nodes, mostly in one part, instantiated at finalize |
 //! | queue | a stream; single commands are graphs that are launched once |
 //! | event | the driver's events, and a signal: what the last enqueue depends on and how it ended |
 //!

@@ -5,6 +5,7 @@ mod counting;
 pub(in crate::backend::cuda) mod fake;
 mod foreign;
 mod overlap;
+mod parts;
 mod probes;
 mod single_commands;
 mod stream_tasks;

@@ -1,0 +1,140 @@
+//! Copies by an engine, each of which begins another part of a command-buffer's graph.
+
+use super::*;
+
+const CHAIN: CommandBufferDesc = CommandBufferDesc { in_order: true, ..PLAIN };
+
+/// Memory of the device and of the host.
+struct Memories {
+    here: Arc<dyn Memory>,
+    host: Arc<dyn Memory>,
+}
+
+impl Memories {
+    fn of(bench: &Bench) -> Self {
+        let host = bench.device.allocate(&MemoryDesc { len: 64, kind: MemoryKind::Host }).unwrap();
+        Self { here: bench.memory(), host }
+    }
+
+    fn up(&self) -> Command {
+        copy(&self.host, &self.here)
+    }
+
+    fn down(&self) -> Command {
+        copy(&self.here, &self.host)
+    }
+}
+
+fn copy(src: &Arc<dyn Memory>, dst: &Arc<dyn Memory>) -> Command {
+    let [src, dst] = [src, dst].map(|memory| MemoryView::whole(memory.clone()));
+    Command::BufferCopy { src, dst }
+}
+
+/// How many of the driver's graphs one enqueue launches.
+fn launched(bench: &Bench, buffer: &dyn CommandBuffer) -> usize {
+    let before = fake::calls("cuGraphLaunch");
+    bench.run(buffer).unwrap();
+    fake::calls("cuGraphLaunch") - before
+}
+
+#[test]
+fn copies_by_an_engine_begin_parts_of_chains() {
+    let bench = Bench::new();
+    let memories = Memories::of(&bench);
+    let (up, down) = (|| memories.up(), || memories.down());
+    let kernel = || bench.launch(1, &memories.here);
+    let (other, fill) = (bench.memory(), || Command::BufferFill {
+        dst: MemoryView::whole(memories.here.clone()),
+        pattern: [0u8; 4][..].into(),
+    });
+    for (commands, parts) in [
+        (vec![up(), kernel(), down()], 2),
+        (vec![up(), up(), kernel(), kernel(), down(), down()], 2),
+        (vec![kernel(), up(), kernel(), down(), kernel()], 3),
+        (vec![fill(), up()], 2),
+        (vec![up(), down()], 1),
+        (vec![Command::Empty, up(), Command::Empty, kernel()], 1),
+        // The device's own kernels do these.
+        (vec![kernel(), copy(&other, &memories.here), kernel()], 1),
+    ] {
+        let (buffer, _) = bench.chain(CHAIN, &commands);
+        assert_eq!(launched(&bench, &*buffer), parts, "{commands:?}");
+        // Elsewhere other commands may run beside a copy.
+        let (buffer, _) = bench.chain(PLAIN, &commands);
+        assert_eq!(launched(&bench, &*buffer), 1, "{commands:?}");
+    }
+}
+
+#[test]
+fn commands_of_any_part_are_updated() {
+    let bench = Bench::new();
+    let memories = Memories::of(&bench);
+    let (first, last) = (bench.launch(1, &memories.here), bench.launch(2, &memories.here));
+    let desc = CommandBufferDesc { updatable: true, ..CHAIN };
+    let (mut buffer, handles) = bench.chain(desc, &[first, memories.up(), last]);
+    fake::watch_kernels();
+    let update = |handle, n| CommandUpdate::new(handle).args([(0, number(n))]);
+    buffer.update(&[update(handles[0], 10), update(handles[2], 20)]).unwrap();
+    let mut set: Vec<_> = fake::kernels().values().map(|node| node.args[0] as u32).collect();
+    set.sort_unstable();
+    assert_eq!(set, [10, 20]);
+    // The other operands are compared part by part.
+    let compared = fake::calls("cuGraphExecUpdate");
+    let down = CommandUpdate { command: Some(Box::new(memories.down())), ..CommandUpdate::new(handles[1]) };
+    buffer.update(&[down]).unwrap();
+    assert_eq!(fake::calls("cuGraphExecUpdate") - compared, 2);
+    // With a copy within the device, there is one part.
+    let here = Box::new(copy(&bench.memory(), &memories.here));
+    let made = fake::calls("cuGraphInstantiateWithFlags");
+    buffer.update(&[CommandUpdate { command: Some(here), ..CommandUpdate::new(handles[1]) }]).unwrap();
+    assert_eq!(fake::calls("cuGraphInstantiateWithFlags") - made, 1);
+    assert_eq!(launched(&bench, &*buffer), 1);
+}
+
+#[test]
+fn a_part_that_cannot_be_launched_waits_for_those_before_it() {
+    let bench = Bench::new();
+    let memories = Memories::of(&bench);
+    let (buffer, _) = bench.chain(CHAIN, &[bench.launch(1, &memories.here), memories.down()]);
+    let waits = || fake::calls("cuStreamSynchronize");
+    for (launched, waited) in [(0, 0), (1, 1)] {
+        let before = waits();
+        fake::fail_later("cuGraphLaunch", launched, 1, OUT_OF_MEMORY);
+        bench.enqueue(&*buffer, &[], &bench.event()).unwrap_err();
+        assert_eq!(waits() - before, waited);
+        bench.run(&*buffer).unwrap();
+    }
+}
+
+#[test]
+fn a_copy_that_cannot_be_added_leaves_no_part() {
+    let bench = Bench::new();
+    let memories = Memories::of(&bench);
+    let mut buffer = bench.device.create_command_buffer(&CHAIN).unwrap();
+    buffer.append(&bench.launch(1, &memories.here), &[]).unwrap();
+    fake::fail("cuGraphAddMemcpyNode", 1, OUT_OF_MEMORY);
+    buffer.append(&memories.down(), &[]).unwrap_err();
+    buffer.append(&bench.launch(2, &memories.here), &[]).unwrap();
+    buffer.finalize().unwrap();
+    assert_eq!(launched(&bench, &*buffer), 1);
+}
+
+#[test]
+fn a_launch_on_another_stream_comes_after_all_parts_of_the_last_one() {
+    let bench = Bench::new();
+    let memories = Memories::of(&bench);
+    let kernel = || bench.launch(1, &memories.here);
+    let others = [(); 2].map(|()| bench.device.create_queue(&QueueDesc::new(QueueOrder::InOrder)).unwrap());
+    for (commands, waits) in [(vec![kernel(), memories.down()], 1), (vec![kernel()], 0)] {
+        let (buffer, _) = bench.chain(CHAIN, &commands);
+        bench.run(&*buffer).unwrap();
+        for queue in &others {
+            for waits in [waits, 0] {
+                let (event, before) = (bench.event(), fake::calls("cuStreamWaitEvent"));
+                // SAFETY: the fake driver runs nothing.
+                unsafe { buffer.enqueue(&**queue, WaitList::NONE, Signal::new(&event)) }.unwrap();
+                assert_eq!(fake::calls("cuStreamWaitEvent") - before, waits);
+            }
+        }
+    }
+}
