@@ -59,15 +59,24 @@ pub(crate) fn rows(report: &mut Report, device: &Device, raw: &Raw) {
         if report.wants(&name) {
             let x = device.buffer(bytes / size_of::<u32>()).expect("a buffer");
             let row = Row::new(&name).limit(DEVICE).rounds(100, 20);
-            report.race(row, &runtime, One(round_trip(device, &x, false)), raw.round_trip(&x));
+            let base = ByCalls(raw.round_trip(&x), RawRoundTrip::start);
+            report.race(row, &runtime, One(round_trip(device, &x, Shape::Plain)), base);
         }
     }
-    let name = "round_trip_between_kernels_4k";
-    if report.wants(name) {
-        let x = device.buffer((4 << 10) / size_of::<u32>()).expect("a buffer");
-        let row = Row::new(name).limit(DEVICE).rounds(100, 20);
-        let base = BetweenKernels(raw.round_trip(&x));
-        report.race(row, &runtime, One(round_trip(device, &x, true)), base);
+    for (name, shape, start) in [
+        (
+            "round_trip_between_kernels_4k",
+            Shape::BetweenKernels,
+            RawRoundTrip::start_between_kernels as Start,
+        ),
+        ("round_trip_two_uploads_4k", Shape::TwoUploads, RawRoundTrip::start_with_two_uploads),
+    ] {
+        if report.wants(name) {
+            let x = device.buffer((4 << 10) / size_of::<u32>()).expect("a buffer");
+            let row = Row::new(name).limit(DEVICE).rounds(100, 20);
+            let base = ByCalls(raw.round_trip(&x), start);
+            report.race(row, &runtime, One(round_trip(device, &x, shape)), base);
+        }
     }
     device.set_wake_policy(WakePolicy::default());
 }
@@ -95,29 +104,46 @@ fn between(
     report.race(row, runtime, One(graph.finalize().expect("a valid graph")), base);
 }
 
-/// To the device, a kernel, and back; with the kernel before and behind that, too, or without.
-fn round_trip(device: &Device, x: &Buffer<u32>, between_kernels: bool) -> ExecutableGraph {
-    let pinned = device.host_buffer(x.len()).expect("host memory");
+/// What a round trip has beside a copy to the device, a kernel, and a copy back.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Shape {
+    Plain,
+    /// The kernel before and behind it as well.
+    BetweenKernels,
+    /// Another copy that the kernel waits for.
+    TwoUploads,
+}
+
+fn round_trip(device: &Device, x: &Buffer<u32>, shape: Shape) -> ExecutableGraph {
+    let [pinned, another] = [(); 2].map(|()| device.host_buffer(x.len()).expect("host memory"));
     let mut graph = Graph::new(device);
     let kernel = |graph: &mut Graph| _ = graph.launch(bump(1, x), Range::linear(1));
-    if between_kernels {
+    let other = (shape == Shape::TwoUploads).then(|| {
+        let y = device.buffer::<u32>(x.len()).expect("a buffer");
+        graph.copy(&another, &y).id()
+    });
+    if shape == Shape::BetweenKernels {
         kernel(&mut graph);
     }
     graph.copy(&pinned, x);
-    kernel(&mut graph);
+    graph.launch(bump(1, x), Range::linear(1)).after(other);
     graph.copy(x, &pinned);
-    if between_kernels {
+    if shape == Shape::BetweenKernels {
         kernel(&mut graph);
     }
     graph.finalize().expect("a valid graph")
 }
 
-struct BetweenKernels(RawRoundTrip);
+type Start = fn(&RawRoundTrip);
 
-impl Contender for BetweenKernels {
+/// A round trip by calls on a stream.
+struct ByCalls(RawRoundTrip, Start);
+
+impl Contender for ByCalls {
     async fn once(&mut self) {
-        self.0.start_between_kernels();
-        self.0.synchronize();
+        let Self(trip, start) = self;
+        start(trip);
+        trip.synchronize();
     }
 }
 
@@ -155,13 +181,6 @@ impl Contender for ByOneCore {
             self.to[..chunk.len()].copy_from_slice(chunk);
             std::hint::black_box(&mut self.to);
         }
-    }
-}
-
-impl Contender for RawRoundTrip {
-    async fn once(&mut self) {
-        self.start();
-        self.synchronize();
     }
 }
 

@@ -228,6 +228,14 @@ impl RawRoundTrip {
         self.graph.launch();
     }
 
+    /// As [`start`](Self::start), with another copy to the device before.
+    pub(crate) fn start_with_two_uploads(&self) {
+        let Self { to, graph, .. } = self;
+        to.raw.bind();
+        unsafe { check(sys::cuMemcpyAsync(to.to, to.from, to.bytes, graph.stream)) };
+        self.start();
+    }
+
     pub(crate) fn start(&self) {
         let Self { to, from, graph } = self;
         to.raw.bind();

@@ -24,6 +24,21 @@ pub(super) struct NodeOrder {
     outside: usize,
     /// Whether the graph has a [`CountingKernel`].
     pub(super) counts: bool,
+    parts: PartOrder,
+}
+
+/// What a recording knows about the [parts](super::graph::CudaGraph) of its graph. All of a part comes before
+/// all of the next one.
+#[derive(Default, Debug)]
+struct PartOrder {
+    /// Whether the graph is to have one part in any case.
+    is_whole: bool,
+    /// How many commands of the last part no other one follows.
+    open: usize,
+    /// The commands that were such in the part before the last one, when that ended.
+    before: SmallVec<[u32; 1]>,
+    /// Whether a command could run beside some of an earlier part, if the graph had one part.
+    is_slower: bool,
 }
 
 /// The place of a command in that order.
@@ -31,6 +46,8 @@ pub(super) struct NodeOrder {
 pub(super) struct NodePlace {
     /// The commands that it follows.
     pub(super) after: SmallVec<[u32; 2]>,
+    /// The number of the part that has its nodes.
+    part: u32,
     /// Whether another command follows it.
     is_followed: bool,
     /// Whether it is one of [`NodeOrder::outside`].
@@ -63,49 +80,81 @@ impl CudaRecording {
         enabled: bool,
     ) -> Result<()> {
         let CommandBufferDesc { updatable, profiling, .. } = self.desc;
+        let ended = self.ended_part(command, &after);
         let options = AddOptions {
             can_be_disabled: updatable,
             record: self.placeholder.as_ref(),
             may_overlap: enabled && !profiling,
             overlapping: self.overlapping(&after),
         };
-        let begins_part = self.begins_part(command);
         let graph = self.graph.get_mut();
-        if begins_part {
+        if ended.is_some() {
             graph.begin_part()?;
         }
+        let part = graph.last_part();
         let mut follows = ends_of(after.iter().map(|&earlier| &self.commands[earlier as usize]));
-        // What earlier parts do is over before.
-        follows.retain(|node| node.part == graph.last_part());
+        // What is in earlier parts is over before.
+        follows.retain(|node| node.part == part);
         let added = lower::add(&self.device, graph, command, follows, options);
-        if added.is_err() && begins_part {
+        if added.is_err() && ended.is_some() {
             graph.give_up_part();
         }
         let (nodes, starts_early) = added?;
         let index = self.commands.len();
         self.order.control_flow.append(index as u32, command);
+        let parts = &mut self.order.parts;
+        if let Some(ended) = ended {
+            (parts.before, parts.open) = (ended, 0);
+        }
+        let mut is_first = true;
         for &earlier in &after {
             let place = &mut self.commands[earlier as usize].place;
-            place.is_followed = true;
+            let was_followed = std::mem::replace(&mut place.is_followed, true);
             place.leads_early |= starts_early;
+            if place.part == part {
+                is_first = false;
+                parts.open -= usize::from(!was_followed);
+            }
         }
+        parts.open += 1;
+        parts.is_slower |= is_first && !parts.before.iter().all(|earlier| after.contains(earlier));
         let (is_followed, is_outside, leads_early) = (false, false, false);
-        self.push(command, nodes, NodePlace { after, is_followed, is_outside, starts_early, leads_early });
+        let place = NodePlace { after, part, is_followed, is_outside, starts_early, leads_early };
+        self.push(command, nodes, place);
         self.count_outside(index);
         Ok(())
     }
 
-    /// Whether a command begins another part of the graph: a copy by an engine behind something else. In one
-    /// graph, the driver takes 7 us for each change between kernels and copies but the first, and between two
-    /// launches on a stream 1 us: copy, kernel and copy back took 17.4 and 10 us (4 KiB, H100).
-    ///
-    /// Only where the commands follow each other anyway, because each part waits for all of the one before
-    /// it.
-    fn begins_part(&self, command: &Command) -> bool {
-        let is_by_engine = |command: &Command| is_by_engine(&self.device, command);
-        let is_behind =
-            |last: &RecordedCommand<_>| !last.nodes.ends.is_empty() && !is_by_engine(&last.command);
-        self.desc.in_order && is_by_engine(command) && self.commands.last().is_some_and(is_behind)
+    /// If the command begins another part of the graph, the commands at the end of the last one. A copy by an
+    /// engine does so behind something else, if it comes after all of the part. In one graph, the driver takes
+    /// 7 us for each change between kernels and copies but the first, and between two launches on a stream 1 us:
+    /// copy, kernel and copy back took 17.4 and 10 us (4 KiB, H100).
+    fn ended_part(&mut self, command: &Command, after: &[u32]) -> Option<SmallVec<[u32; 1]>> {
+        if self.order.parts.is_whole || !is_by_engine(&self.device, command) {
+            return None;
+        }
+        let part = self.graph.get_mut().last_part();
+        let is_end = |place: &NodePlace| place.part == part && !place.is_followed;
+        let ends = after.iter().copied().filter(|&earlier| is_end(&self.commands[earlier as usize].place));
+        let ends = once_each(ends.collect());
+        let is_other = |&end: &u32| {
+            let RecordedCommand { command, nodes, .. } = &self.commands[end as usize];
+            !nodes.ends.is_empty() && !is_by_engine(&self.device, command)
+        };
+        (ends.len() == self.order.parts.open && ends.iter().any(is_other)).then_some(ends)
+    }
+
+    /// The same commands as a graph of one part.
+    fn whole(&self) -> Result<Self> {
+        let mut whole = Self::new(&self.device, self.desc)?;
+        whole.order.parts.is_whole = true;
+        for RecordedCommand { command, enabled, place, .. } in &self.commands {
+            whole.append_after(command, place.after.clone(), *enabled)?;
+            if let Some(copy) = whole.commands.last_mut() {
+                copy.enabled = *enabled;
+            }
+        }
+        Ok(whole)
     }
 
     /// The node of the only command among these, if it lets a kernel behind it be started early.
@@ -136,6 +185,9 @@ impl CudaRecording {
     /// form if that was asked for and can be made. The caller has bound the context.
     pub(super) fn instantiate(&mut self) -> Result<(CudaGraphExec, Option<CountingKernel>)> {
         let CommandBufferDesc { low_latency, profiling, .. } = self.desc;
+        if self.order.parts.is_slower {
+            *self = self.whole()?;
+        }
         if low_latency && !profiling && self.stays_on_device() && self.commands.len() <= MOST_COMMANDS {
             match self.instantiate_counting() {
                 Ok((exec, counting)) => return Ok((exec, Some(counting))),

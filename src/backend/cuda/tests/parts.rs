@@ -38,7 +38,7 @@ fn launched(bench: &Bench, buffer: &dyn CommandBuffer) -> usize {
 }
 
 #[test]
-fn copies_by_an_engine_begin_parts_of_chains() {
+fn copies_by_an_engine_begin_parts() {
     let bench = Bench::new();
     let memories = Memories::of(&bench);
     let (up, down) = (|| memories.up(), || memories.down());
@@ -57,11 +57,40 @@ fn copies_by_an_engine_begin_parts_of_chains() {
         // The device's own kernels do these.
         (vec![kernel(), copy(&other, &memories.here), kernel()], 1),
     ] {
-        let (buffer, _) = bench.chain(CHAIN, &commands);
+        for desc in [CHAIN, PLAIN] {
+            let (buffer, _) = bench.chain(desc, &commands);
+            assert_eq!(launched(&bench, &*buffer), parts, "{commands:?}");
+        }
+    }
+}
+
+/// Commands, each with the numbers of those before it.
+type Commands<'a> = Vec<(Command, &'a [usize])>;
+
+#[test]
+fn no_part_keeps_commands_apart_that_could_run_beside_each_other() {
+    let bench = Bench::new();
+    let memories = Memories::of(&bench);
+    let (up, down) = (|| memories.up(), || memories.down());
+    let kernel = || bench.launch(1, &memories.here);
+    let dags: [(Commands<'_>, usize); 6] = [
+        (vec![(up(), &[]), (up(), &[]), (kernel(), &[0, 1]), (down(), &[2])], 2),
+        (vec![(kernel(), &[]), (down(), &[0]), (down(), &[0]), (kernel(), &[1, 2])], 2),
+        (vec![(kernel(), &[]), (down(), &[0]), (kernel(), &[0]), (down(), &[2])], 2),
+        (vec![(kernel(), &[]), (kernel(), &[]), (down(), &[0]), (down(), &[1])], 1),
+        // The second request may be computed while the first one is copied, and the other way round.
+        (vec![(up(), &[]), (kernel(), &[0]), (down(), &[1]), (up(), &[]), (kernel(), &[3])], 1),
+        (vec![(kernel(), &[]), (kernel(), &[]), (down(), &[0, 1]), (kernel(), &[1])], 1),
+    ];
+    for (commands, parts) in dags {
+        let mut buffer = bench.device.create_command_buffer(&PLAIN).unwrap();
+        let mut points = Vec::new();
+        for (command, after) in &commands {
+            let after: Vec<SyncPoint> = after.iter().map(|&earlier| points[earlier]).collect();
+            points.push(buffer.append(command, &after).unwrap().sync_point);
+        }
+        buffer.finalize().unwrap();
         assert_eq!(launched(&bench, &*buffer), parts, "{commands:?}");
-        // Elsewhere other commands may run beside a copy.
-        let (buffer, _) = bench.chain(PLAIN, &commands);
-        assert_eq!(launched(&bench, &*buffer), 1, "{commands:?}");
     }
 }
 
