@@ -1,10 +1,11 @@
 #!/usr/bin/env python3
-"""Makes the table and the picture at the top of docs/benchmarks.md from what benchmarks have printed.
+"""Makes the tables and the picture of docs/benchmarks.md from what benchmarks have printed.
 
     scripts/benchmarks.py TITLE=LOG [TITLE=LOG ...]
 
-Writes docs/images/benchmarks.svg, and prints the table. Of each log it takes the rows with a ratio and a limit; a row that
-is in a log several times, by several processes, counts with the process whose ratio is in the middle.
+Writes docs/images/benchmarks.svg, and prints a short table of what matters most, and one of all rows of each log that
+have a ratio and a limit. A row that is in a log several times, by several processes, counts with the process whose ratio
+is in the middle.
 """
 import math
 import re
@@ -14,17 +15,49 @@ from pathlib import Path
 from xml.sax.saxutils import escape
 
 PICTURE = Path(__file__).resolve().parent.parent / "docs/images/benchmarks.svg"
-LINE = re.compile(r"^BENCH (\S+) ours=(\S+) base=(\S+) unit=(\S+) ratio=(\S+) limit=(\S+)", re.MULTILINE)
+LINE = re.compile(r"^BENCH (\S+) ours=(\S+) base=(\S+) unit=(\S+) ratio=(\S+)(?: limit=(\S+))?", re.MULTILINE)
+# What matters most, by the names of the rows.
+SHORT = {
+    "chain_1_latency_multi": "one kernel, awaited",
+    "chain_100_latency_multi": "100 kernels in a chain",
+    "host_hop_latency_multi": "kernel, async host task, kernel",
+    "busy_chain_1_multi": "one kernel, while all cores are busy",
+    "overlap_100_of_4096": "100 small kernels in C, which overlap",
+    "overlap_100_of_1048576": "100 large ones",
+    "update": "one argument changed, and a launch",
+    "update_100_executable": "arguments of 100 kernels changed, and a launch",
+    "round_trip_64k": "64 KiB up, kernel, down",
+    "copy_device_8m": "8 MiB within the device",
+    "copy_to_1g": "1 GiB from memory that is not pinned; by hand pinned",
+    "copy_peer_8m": "8 MiB from another GPU",
+    "two_devices_latency_multi": "ten kernels by turns on two GPUs",
+    "stream_task_latency_multi": "calls of a library as a node",
+    "throughput_64_balanced_multi": "64 tasks on four workers, runs a second; by hand one thread that never polls",
+    "finalize_1000": "finalize and drop a graph of 1,000 kernels, a node",
+    "side_by_side_64": "64 kernels of 200 us beside each other",
+    "wait_10ms_balanced_task": "CPU time of waiting for 10 ms; by hand knows how long",
+    "handoff_multi": "work handed to a thread and back",
+    "hop_multi": "kernel, async host task, kernel",
+    "fan_out_8_multi": "eight kernels beside each other",
+    "chain_1": "one kernel, awaited",
+    "chain_100": "100 kernels in a chain",
+    "hop": "kernel, async host task, kernel",
+    "update_100": "arguments of 100 kernels changed",
+    "deep_10": "ten runs in flight, a run",
+    "deep_1000": "1,000 runs in flight, a run",
+    "random": "plan 100,000 nodes; by hand sort them",
+}
 UNITS = {"ns": [(1e9, "s"), (1e6, "ms"), (1e3, "us"), (1, "ns")]}
 
 WIDTH, NAMES, LINE_HEIGHT, TOP = 860, 330, 17, 46
 
 
 def rows(log):
-    """The rows of a log in their order, each as (name, ours, base, unit, ratio, limit)."""
+    """The rows of a log in their order, each as (name, ours, base, unit, ratio, limit or None)."""
     seen = {}
     for name, ours, base, unit, ratio, limit in LINE.findall(Path(log).read_text()):
-        seen.setdefault(name, []).append((name, float(ours), float(base), unit, float(ratio), float(limit)))
+        row = (name, float(ours), float(base), unit, float(ratio), float(limit) if limit else None)
+        seen.setdefault(name, []).append(row)
     for several in seen.values():
         middle = statistics.median_low([row[4] for row in several])
         yield next(row for row in several if row[4] == middle)
@@ -35,7 +68,15 @@ def quantity(value, unit):
         if value >= size:
             scaled = value / size
             return f"{scaled:.0f} {name}" if scaled >= 100 else f"{scaled:.2g} {name}"
-    return f"{value:g} {unit}"
+    return f"{value:,.0f}" if unit == "per_second" else f"{value:g} {unit}"
+
+
+def short_table(groups):
+    print("| | what | ours | by hand | ratio |\n|---|---|---|---|---|")
+    for title, found in groups:
+        for name, ours, base, unit, ratio, limit in (row for row in found if row[0] in SHORT):
+            shown = f"**{ratio:.2f}**" if limit and ratio > limit else f"{ratio:.2f}"
+            print(f"| {title} | {SHORT[name]} | {quantity(ours, unit)} | {quantity(base, unit)} | {shown} |")
 
 
 def table(groups):
@@ -89,8 +130,10 @@ def main():
         sys.exit(__doc__)
     pairs = [argument.split("=", 1) for argument in sys.argv[1:]]
     groups = [(title, list(rows(log))) for title, log in pairs]
-    table(groups)
-    picture(groups)
+    short_table(groups)
+    limited = [(title, [row for row in found if row[5]]) for title, found in groups]
+    table(limited)
+    picture(limited)
 
 
 main()
