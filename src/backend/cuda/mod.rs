@@ -22,7 +22,7 @@
 //! | `device_inner`, `memory` | a device and its memory |
 //! | `program`, `kernel`, `launch` | kernels |
 //! | `transfer`, `graph`, `graph_exec`, `builtin_kernels`, `control_flow` | graphs |
-//! | `lower`, `low_latency`, `recording` | from commands to a graph |
+//! | `lower`, `low_latency`, `node_place`, `parts`, `recording` | from commands to a graph |
 //! | `graph_instance` | what is launched |
 //! | `command_buffer`, `enqueue`, `foreign`, `device` | the contract's objects |
 //!
@@ -74,7 +74,9 @@ mod low_latency;
 mod lower;
 mod memory;
 mod memory_pool;
+mod node_place;
 mod overlap;
+mod parts;
 mod program;
 mod recording;
 mod registered;

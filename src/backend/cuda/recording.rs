@@ -8,10 +8,12 @@ use super::graph::GraphNode;
 use super::graph_exec::CudaGraphExec;
 use super::low_latency::{CountingKernel, MOST_COMMANDS, stays_on_device};
 use super::lower::{self, AddOptions, EndNodes};
+use super::node_place::NodePlace;
+use super::parts::PartOrder;
 use crate::hal::support::graphs::{GraphRecording, RecordedCommand};
 use crate::hal::support::once_each::once_each;
 use crate::hal::{Command, CommandBufferDesc};
-use crate::types::{CommandKind, Result};
+use crate::types::Result;
 
 pub(super) type CudaRecording = GraphRecording<CudaDeviceInner>;
 
@@ -24,39 +26,8 @@ pub(super) struct NodeOrder {
     outside: usize,
     /// Whether the graph has a [`CountingKernel`].
     pub(super) counts: bool,
+    /// Where the graph is parted.
     parts: PartOrder,
-}
-
-/// What a recording knows about the [parts](super::graph::CudaGraph) of its graph. All of a part comes before
-/// all of the next one.
-#[derive(Default, Debug)]
-struct PartOrder {
-    /// Whether the graph is to have one part in any case.
-    is_whole: bool,
-    /// How many commands of the last part no other one follows.
-    open: usize,
-    /// The commands that were such in the part before the last one, when that ended.
-    before: SmallVec<[u32; 1]>,
-    /// Whether a command could run beside some of an earlier part, if the graph had one part.
-    is_slower: bool,
-}
-
-/// The place of a command in that order.
-#[derive(Debug)]
-pub(super) struct NodePlace {
-    /// The commands that it follows.
-    pub(super) after: SmallVec<[u32; 2]>,
-    /// The number of the part that has its nodes.
-    part: u32,
-    /// Whether another command follows it.
-    is_followed: bool,
-    /// Whether it is one of [`NodeOrder::outside`].
-    is_outside: bool,
-    /// Whether it may be started before the end of the command before it, for which it then has to
-    /// wait.
-    pub(super) starts_early: bool,
-    /// Whether a command behind it starts early.
-    pub(super) leads_early: bool,
 }
 
 impl CudaRecording {
@@ -80,7 +51,7 @@ impl CudaRecording {
         enabled: bool,
     ) -> Result<()> {
         let CommandBufferDesc { updatable, profiling, .. } = self.desc;
-        let ended = self.ended_part(command, &after);
+        let ended = self.order.parts.ended(&self.device, &self.commands, command, &after);
         let options = AddOptions {
             can_be_disabled: updatable,
             record: self.placeholder.as_ref(),
@@ -102,46 +73,17 @@ impl CudaRecording {
         let (nodes, starts_early) = added?;
         let index = self.commands.len();
         self.order.control_flow.append(index as u32, command);
-        let parts = &mut self.order.parts;
-        if let Some(ended) = ended {
-            (parts.before, parts.open) = (ended, 0);
-        }
-        let mut is_first = true;
+        self.order.parts.added(&self.commands, &after, part, ended);
         for &earlier in &after {
             let place = &mut self.commands[earlier as usize].place;
-            let was_followed = std::mem::replace(&mut place.is_followed, true);
+            place.is_followed = true;
             place.leads_early |= starts_early;
-            if place.part == part {
-                is_first = false;
-                parts.open -= usize::from(!was_followed);
-            }
         }
-        parts.open += 1;
-        parts.is_slower |= is_first && !parts.before.iter().all(|earlier| after.contains(earlier));
         let (is_followed, is_outside, leads_early) = (false, false, false);
         let place = NodePlace { after, part, is_followed, is_outside, starts_early, leads_early };
         self.push(command, nodes, place);
         self.count_outside(index);
         Ok(())
-    }
-
-    /// If the command begins another part of the graph, the commands at the end of the last one. A copy by an
-    /// engine does so behind something else, if it comes after all of the part. In one graph, the driver takes
-    /// 7 us for each change between kernels and copies but the first, and between two launches on a stream 1 us:
-    /// copy, kernel and copy back took 17.4 and 10 us (4 KiB, H100).
-    fn ended_part(&mut self, command: &Command, after: &[u32]) -> Option<SmallVec<[u32; 1]>> {
-        if self.order.parts.is_whole || !is_by_engine(&self.device, command) {
-            return None;
-        }
-        let part = self.graph.get_mut().last_part();
-        let is_end = |place: &NodePlace| place.part == part && !place.is_followed;
-        let ends = after.iter().copied().filter(|&earlier| is_end(&self.commands[earlier as usize].place));
-        let ends = once_each(ends.collect());
-        let is_other = |&end: &u32| {
-            let RecordedCommand { command, nodes, .. } = &self.commands[end as usize];
-            !nodes.ends.is_empty() && !is_by_engine(&self.device, command)
-        };
-        (ends.len() == self.order.parts.open && ends.iter().any(is_other)).then_some(ends)
     }
 
     /// The same commands as a graph of one part.
@@ -214,19 +156,4 @@ impl CudaRecording {
 /// have: the driver compares graphs in the order in which they were built.
 fn ends_of<'a>(commands: impl Iterator<Item = &'a RecordedCommand<CudaDeviceInner>>) -> EndNodes {
     once_each(commands.flat_map(|recorded| recorded.nodes.ends.iter().copied()).collect())
-}
-
-/// Whether a copy engine does the command, and no kernel of the driver's.
-fn is_by_engine(device: &CudaDeviceInner, command: &Command) -> bool {
-    let is_copy = matches!(
-        command.kind(),
-        CommandKind::UsmCopy
-            | CommandKind::BufferCopy
-            | CommandKind::BufferCopyRect
-            | CommandKind::BufferRead
-            | CommandKind::BufferReadRect
-            | CommandKind::BufferWrite
-            | CommandKind::BufferWriteRect
-    );
-    is_copy && !stays_on_device(device, command)
 }
