@@ -58,6 +58,12 @@ impl FakeControl {
         self.0.fail_next(error);
     }
 
+    /// Makes the enqueue after so many more panic, as what listens to a backend's log may.
+    #[cfg(test)]
+    pub(crate) fn panic_after(&self, enqueues: usize) {
+        self.0.panic_after(enqueues);
+    }
+
     /// Fails the newest enqueue at once, also before what it waits for. Returns false when nothing is
     /// pending.
     pub fn fail_newest(&self, error: Error) -> bool {

@@ -31,6 +31,9 @@ struct FakeScheduleState {
     clock: u64,
     lost: bool,
     fail_next: Option<Error>,
+    /// How many more enqueues there are before one panics.
+    #[cfg(test)]
+    panic_after: Option<usize>,
     /// Notifications that are kept back, if they are.
     held: Option<Vec<Notification>>,
 }
@@ -110,6 +113,12 @@ impl FakeSchedule {
         self.state.lock().fail_next = Some(error);
     }
 
+    /// The enqueue after so many more panics.
+    #[cfg(test)]
+    pub(super) fn panic_after(&self, enqueues: usize) {
+        self.state.lock().panic_after = Some(enqueues);
+    }
+
     pub(super) fn fail_newest(&self, error: Error) -> bool {
         let mut state = self.state.lock();
         let Some(newest) = state.pending.len().checked_sub(1) else { return false };
@@ -148,6 +157,8 @@ impl FakeSchedule {
         if state.lost {
             return Err(self.lost());
         }
+        #[cfg(test)]
+        state.count_down_to_panic();
         let mut wait_generations = Vec::with_capacity(enqueue.wait.len());
         for (index, event) in enqueue.wait.iter().enumerate() {
             let (status, generation) = event.status();
@@ -249,6 +260,13 @@ impl FakeScheduleState {
     fn advance_clock(&mut self) -> u64 {
         self.clock += 1;
         self.clock
+    }
+
+    #[cfg(test)]
+    fn count_down_to_panic(&mut self) {
+        let left = self.panic_after.take();
+        assert!(left != Some(0), "on purpose");
+        self.panic_after = left.map(|left| left - 1);
     }
 
     /// When, by the clock, nothing holds back this enqueue any more.
