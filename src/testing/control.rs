@@ -70,6 +70,12 @@ impl FakeControl {
         self.0.fail_newest(error)
     }
 
+    /// Loses the device, as one whose driver says no more whether work is over.
+    #[cfg(test)]
+    pub(crate) fn give_up(&self) {
+        self.0.give_up();
+    }
+
     /// Loses the device: everything pending fails, and the device refuses everything from now on.
     pub fn lose_device(&self) {
         self.0.lose_device();

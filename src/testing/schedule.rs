@@ -30,6 +30,9 @@ struct FakeScheduleState {
     pending: VecDeque<PendingEnqueue>,
     clock: u64,
     lost: bool,
+    /// Whether work may go on after that.
+    #[cfg(test)]
+    may_still_run: bool,
     fail_next: Option<Error>,
     /// How many more enqueues there are before one panics.
     #[cfg(test)]
@@ -137,6 +140,17 @@ impl FakeSchedule {
         }
         drop(state);
         notifications.into_iter().for_each(notify);
+    }
+
+    #[cfg(test)]
+    pub(super) fn give_up(&self) {
+        self.state.lock().may_still_run = true;
+        self.lose_device();
+    }
+
+    #[cfg(test)]
+    pub(super) fn may_still_run(&self) -> bool {
+        self.state.lock().may_still_run
     }
 
     pub(super) fn status(&self) -> Result<()> {

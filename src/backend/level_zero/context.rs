@@ -38,7 +38,7 @@ pub(super) struct LevelZeroContext {
     pub(super) product: u32,
     /// The modules by their code (`program.rs`).
     pub(super) modules: ProgramCache<Vec<u8>, Owned<Module>>,
-    health: DeviceHealth,
+    pub(super) health: DeviceHealth,
     clock: LevelZeroClock,
     /// Whether this device may use the memory of the devices with these handles.
     peers: Mutex<HashMap<usize, bool>>,

@@ -303,6 +303,31 @@ fn a_failed_query_says_nothing_about_the_work() {
     assert!(matches!(second.status(), EventStatus::Complete));
 }
 
+/// As after an unknown error (999).
+#[test]
+fn a_device_whose_queries_all_fail_is_given_up() {
+    let bench = Bench::new();
+    let memory = bench.memory();
+    let (buffer, _) = bench.chain(PLAIN, &[bench.launch(1, &memory)]);
+    let events = [bench.event(), bench.event(), bench.event()];
+    for event in &events[..2] {
+        let queue = bench.device.create_queue(&QueueDesc::new(QueueOrder::InOrder)).unwrap();
+        // SAFETY: the fake driver runs nothing.
+        unsafe { buffer.enqueue(&*queue, WaitList::NONE, Signal::new(event)) }.unwrap();
+    }
+    fake::hold(true);
+    fake::fail("cuEventQuery", usize::MAX, UNKNOWN);
+    assert!(matches!(events[0].status(), EventStatus::Pending) && !bench.device.may_still_run());
+    let error = failed(events[0].wait(None));
+    assert_eq!(error.kind(), ErrorKind::DeviceLost);
+    assert!(error.message().contains("(999)"), "{error}");
+    fake::succeed("cuEventQuery");
+    assert_eq!(failed(events[1].status()).kind(), ErrorKind::DeviceLost);
+    assert!(bench.device.may_still_run());
+    let refused = bench.enqueue(&*buffer, &[], &events[2]).unwrap_err();
+    assert_eq!(refused.kind(), ErrorKind::DeviceLost);
+}
+
 /// A query of a complete event takes a microsecond and a half.
 #[test]
 fn the_end_of_the_last_of_a_chain_tells_of_all_before_it() {
