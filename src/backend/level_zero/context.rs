@@ -237,9 +237,9 @@ impl LevelZeroContext {
         self.clock.now(self.found)
     }
 
-    /// The device's time of a kernel's timestamp, in nanoseconds, of which `near` is not far away.
-    pub(super) fn kernel_time(&self, cycles: u64, near: u64) -> u64 {
-        self.clock.kernel_time(cycles, near)
+    /// As [`LevelZeroClock::kernel_times`].
+    pub(super) fn kernel_times(&self, from: u64, span: u64) -> Option<impl Fn(u64) -> u64> {
+        self.clock.kernel_times(from, span)
     }
 
     pub(super) fn clock(&self) -> DriverResult<ClockSample> {

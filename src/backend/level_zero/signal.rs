@@ -147,7 +147,10 @@ impl LevelZeroSignal {
     #[inline]
     fn poll(&self) -> SignalPoll {
         match self.run.is_over() {
-            Ok(true) => SignalPoll::Over,
+            Ok(true) => {
+                self.times.iter().for_each(|times| _ = times.note_end());
+                SignalPoll::Over
+            }
             Ok(false) => self.still_pending(),
             Err(failure) => match self.context().health.poll_failed(&self.failed_polls, failure) {
                 Some(loss) => SignalPoll::Lost(loss),

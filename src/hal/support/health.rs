@@ -85,7 +85,6 @@ impl DeviceHealth {
         }
         let now = u64::try_from(self.opened.elapsed().as_nanos()).unwrap_or(u64::MAX);
         if !polls.add(now) {
-            let _ = catch(|| tracing::trace!(target: "wakegraph", %error, "a poll has failed"));
             return None;
         }
         // Before the loss can be seen.

@@ -154,7 +154,7 @@ impl Run {
             self.metrics.ended(failure.map(|failure| failure.kind()));
             (owner, inner.extras.if_made(RunExtras::end))
         };
-        let UntilEnd { scheduler, depends_on, comes_after, retired, trace } = until_end;
+        let UntilEnd { scheduler, depends_on, comes_after, retired, guards, trace } = until_end;
         if self.waiting.is_timed {
             self.learn(&owner);
         }
@@ -168,17 +168,17 @@ impl Run {
         self.done.set();
         let may_run = self.has_failed() && may_still_run(&*owner);
         if may_run {
-            // A device may still use all of it.
-            std::mem::forget(Arc::clone(&owner));
+            Arc::clone(&owner).keep_for_ever();
         }
         // These go last: they may be the only ones left.
         drop((owner, scheduler, depends_on, comes_after));
-        if retired.is_empty() {
-            return;
+        if may_run {
+            std::mem::forget(retired);
+        } else if !retired.is_empty() {
+            drop_later(retired);
         }
-        match may_run {
-            true => std::mem::forget(retired),
-            false => drop_later(retired),
+        if !guards.is_empty() {
+            drop_later(guards);
         }
     }
 }

@@ -104,8 +104,7 @@ impl Run {
             Err(_) => false,
         };
         if !is_over {
-            // The device may still use what the executable has.
-            std::mem::forget(self.owner());
+            self.owner().into_iter().for_each(RunOwner::keep_for_ever);
         }
         let error = Error::new(ErrorKind::Bug, format!("the launch of the run panicked: {panic}"));
         self.finish(0, Err(error));
