@@ -306,9 +306,15 @@ fn a_failed_query_says_nothing_about_the_work() {
 /// As after an unknown error (999).
 #[test]
 fn a_device_whose_queries_all_fail_is_given_up() {
+    for (desc, query) in [(PLAIN, "cuEventQuery"), (LOW_LATENCY, "cuStreamQuery")] {
+        is_given_up_if_all_fail(desc, query);
+    }
+}
+
+fn is_given_up_if_all_fail(desc: CommandBufferDesc, query: &'static str) {
     let bench = Bench::new();
     let memory = bench.memory();
-    let (buffer, _) = bench.chain(PLAIN, &[bench.launch(1, &memory)]);
+    let (buffer, _) = bench.chain(desc, &[bench.launch(1, &memory)]);
     let events = [bench.event(), bench.event(), bench.event()];
     for event in &events[..2] {
         let queue = bench.device.create_queue(&QueueDesc::new(QueueOrder::InOrder)).unwrap();
@@ -316,16 +322,17 @@ fn a_device_whose_queries_all_fail_is_given_up() {
         unsafe { buffer.enqueue(&*queue, WaitList::NONE, Signal::new(event)) }.unwrap();
     }
     fake::hold(true);
-    fake::fail("cuEventQuery", usize::MAX, UNKNOWN);
+    fake::fail(query, usize::MAX, UNKNOWN);
     assert!(matches!(events[0].status(), EventStatus::Pending) && !bench.device.may_still_run());
     let error = failed(events[0].wait(None));
     assert_eq!(error.kind(), ErrorKind::DeviceLost);
     assert!(error.message().contains("(999)"), "{error}");
-    fake::succeed("cuEventQuery");
+    fake::succeed(query);
     assert_eq!(failed(events[1].status()).kind(), ErrorKind::DeviceLost);
     assert!(bench.device.may_still_run());
     let refused = bench.enqueue(&*buffer, &[], &events[2]).unwrap_err();
     assert_eq!(refused.kind(), ErrorKind::DeviceLost);
+    fake::hold(false);
 }
 
 /// A query of a complete event takes a microsecond and a half.

@@ -129,19 +129,21 @@ impl<D: StreamDevice> StreamSignal<D> {
         self
     }
 
-    /// Whether the work is over.
-    fn is_over(&self, pending: &mut PendingSignal<D>) -> Result<bool, ContextFailure<D::Context>> {
+    /// Whether the work is over; `None` if it is not known to be, and the driver was not asked.
+    fn is_over(&self, pending: &mut PendingSignal<D>) -> Result<Option<bool>, ContextFailure<D::Context>> {
         match &self.end {
-            SignalEnd::Recorded(sequence) => self.stream.has_completed(*sequence, &self.records.end),
-            SignalEnd::Broken(_) => self.stream.is_idle(),
-            SignalEnd::Counted(run) if run.is_over() => Ok(true),
+            SignalEnd::Recorded(sequence) => {
+                self.stream.has_completed(*sequence, &self.records.end).map(Some)
+            }
+            SignalEnd::Broken(_) => self.stream.is_idle().map(Some),
+            SignalEnd::Counted(run) if run.is_over() => Ok(Some(true)),
             SignalEnd::Counted(_) => {
                 let now = Instant::now();
                 let is_due = pending.next_query.is_some_and(|next| next <= now);
                 if is_due || pending.next_query.is_none() {
                     pending.next_query = Some(now + BETWEEN_QUERIES);
                 }
-                Ok(is_due && self.stream.is_idle()?)
+                is_due.then(|| self.stream.is_idle()).transpose()
             }
         }
     }
@@ -224,11 +226,12 @@ impl<D: StreamDevice> EnqueueSignal for StreamSignal<D> {
         let lost = context.health().lost();
         if lost.is_none() {
             match self.is_over(&mut pending) {
-                Ok(true) => {}
-                Ok(false) => {
+                Ok(Some(true)) => {}
+                Ok(Some(false)) => {
                     self.failed_polls.reset();
                     return SettleStep::Pending;
                 }
+                Ok(None) => return SettleStep::Pending,
                 Err(failure) => {
                     // Without the lock, as this logs.
                     drop(pending);

@@ -166,7 +166,7 @@ impl Run {
         // What listens may format an error of the user's.
         trace.iter().for_each(|trace| catch_and_log("what traces a run", || self.finish_trace(trace)));
         self.done.set();
-        let may_run = self.has_failed() && may_still_run(&*owner);
+        let may_run = self.has_failed() && may_still_run(&owner);
         if may_run {
             Arc::clone(&owner).keep_for_ever();
         }
@@ -290,7 +290,7 @@ mod tests {
             // SAFETY: the elements live until the owner is dropped, and nothing else uses them.
             #[expect(unsafe_code, reason = "registers memory")]
             let source = unsafe { device.register::<u32>(owner.as_ptr().addr(), 4, owner.clone()) };
-            graph.copy(&source.unwrap(), device.buffer::<u32>(4).unwrap());
+            graph.copy(source.unwrap(), device.buffer::<u32>(4).unwrap());
             let exec = graph.finalize().unwrap();
             drop(graph);
             let submission = exec.submit();
