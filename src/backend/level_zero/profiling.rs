@@ -46,8 +46,8 @@ impl LevelZeroTimes {
     /// clock and the stamps of the device differ a little, so the order of times is enforced.
     ///
     /// # Errors
-    /// [`FeatureNotSupported`](ErrorKind::FeatureNotSupported) when the run took longer than the stamps of the
-    /// device count up to.
+    /// [`FeatureNotSupported`](ErrorKind::FeatureNotSupported) when the run may have taken longer than the
+    /// stamps of the device count up to.
     pub(super) fn read(&self, context: &Arc<LevelZeroContext>, slot: &RunSlot) -> Result<EventProfile> {
         let submitted = self.submitted;
         let span = u64::try_from(self.note_end().as_nanos()).unwrap_or(u64::MAX);

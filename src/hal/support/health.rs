@@ -75,8 +75,8 @@ impl DeviceHealth {
     }
 
     /// A poll of an enqueue has failed with this error. Gives why the device is lost, if it is: the driver
-    /// says so, or has not said for long whether the enqueue is over. Any other failure is one of the poll. It
-    /// says nothing about the work, which may still run.
+    /// says so, or has not said for long whether the enqueue is over. Any other failure is one of the poll.
+    /// It says nothing about the work, which may still run.
     #[cold]
     pub(crate) fn poll_failed(&self, polls: &FailedPolls, error: impl Into<Error>) -> Option<Error> {
         let error = error.into();

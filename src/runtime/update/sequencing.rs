@@ -36,12 +36,12 @@ pub(crate) fn apply(executable: &Arc<ExecutableInner>, change: Result<Change>) -
             return Applied::known(Err(error));
         }
         match wake_after_locks(|| apply_or_take_turn(executable, updatable, &mut change, waits)) {
-            Step::Again => {}
-            Step::Applied(result, garbage) => {
+            Sequenced::Again => {}
+            Sequenced::Applied(result, garbage) => {
                 drop(garbage);
                 return Applied::known(result);
             }
-            Step::Wait(handle, predecessors, turn) => {
+            Sequenced::Wait(handle, predecessors, turn) => {
                 let (sender, receiver) = oneshot::channel();
                 // A runtime that is shutting down drops the task, and values of the user's with it, right
                 // here.
@@ -56,8 +56,8 @@ pub(crate) fn apply(executable: &Arc<ExecutableInner>, change: Result<Change>) -
     }
 }
 
-/// What an attempt has led to.
-enum Step {
+/// What an attempt to apply an update has led to.
+enum Sequenced {
     /// Something has changed meanwhile: the update is prepared again.
     Again,
     /// With what is to be dropped.
@@ -72,7 +72,7 @@ fn apply_or_take_turn(
     updatable: &Updatable,
     change: &mut Change,
     waits: bool,
-) -> Step {
+) -> Sequenced {
     let mut current = updatable.lock();
     let attempt = match current.waiting.is_empty() {
         true if waits => Attempt::Stale,
@@ -80,12 +80,12 @@ fn apply_or_take_turn(
         false => Attempt::Busy,
     };
     match attempt {
-        Attempt::Stale => return Step::Again,
+        Attempt::Stale => return Sequenced::Again,
         Attempt::Busy => {}
         Attempt::Done(..) | Attempt::HalfWay { .. } => {
             drop(current);
             let (result, garbage) = conclude(executable, updatable, change, attempt);
-            return Step::Applied(result, garbage);
+            return Sequenced::Applied(result, garbage);
         }
     }
     let Ok(handle) = Handle::try_current() else {
@@ -93,7 +93,7 @@ fn apply_or_take_turn(
                    tokio runtime";
         let error = Error::new(ErrorKind::InvalidOperation, why);
         let help = "update inside `#[tokio::main]`, a spawned task, or while `runtime.enter()` is held";
-        return Step::Applied(Err(error.help(help)), None);
+        return Sequenced::Applied(Err(error.help(help)), None);
     };
     let earlier = current.waiting.iter().map(|earlier| Predecessor::Fence(earlier.fence.clone()));
     let mut predecessors: Vec<_> = earlier.collect();
@@ -104,7 +104,7 @@ fn apply_or_take_turn(
         current.register(executable, &[], &[]);
     }
     predecessors.extend(turn.hold_back(&mut executable.state.lock()));
-    Step::Wait(handle, predecessors, turn)
+    Sequenced::Wait(handle, predecessors, turn)
 }
 
 /// An update that waits. It lets submissions go on before it drops values of the user's, which may submit.
