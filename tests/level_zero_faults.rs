@@ -162,6 +162,7 @@ fn main() -> ExitCode {
     for (scenario, name) in [
         ("partial", "a_partly_enqueued_run_keeps_its_events"),
         ("polls", "a_poll_that_fails_says_nothing_about_the_run"),
+        ("silence", "a_driver_that_answers_no_poll_has_lost_the_device"),
     ] {
         let can_run = can_run.clone();
         trials.push(Trial::ignorable_test(format!("append/{name}"), move || {
@@ -245,6 +246,7 @@ fn run(scenario: &str) -> ExitCode {
         "errors" => errors_name_the_remedy,
         "partial" => a_partly_enqueued_run_keeps_its_events,
         "polls" => a_poll_that_fails_says_nothing_about_the_run,
+        "silence" => a_driver_that_answers_no_poll_has_lost_the_device,
         _ => memory_and_runs,
     };
     match run() {
@@ -503,6 +505,30 @@ fn a_poll_that_fails_says_nothing_about_the_run() -> Result<()> {
     gate.open();
     events.iter().for_each(|event| common::assert_complete(&**event));
     // The event of the gate is left.
+    println!("right");
+    std::process::exit(0)
+}
+
+/// All polls fail from some time on, as they do after some faults. Then nothing waits for ever, but the runs may
+/// go on.
+fn a_driver_that_answers_no_poll_has_lost_the_device() -> Result<()> {
+    let device = backend::open("level_zero:0")?;
+    let queue = || device.create_queue(&QueueDesc::new(QueueOrder::InOrder));
+    let (queues, events) = ([queue()?, queue()?], [common::event(&*device), common::event(&*device)]);
+    let gates = [Gate::default(), Gate::default()];
+    let buffers = gates.each_ref().map(|gate| common::buffer(&*device, IN_ORDER, &[gate.command()], &[]));
+    for ((buffer, queue), event) in buffers.iter().zip(&queues).zip(&events) {
+        common::enqueue(&**buffer, &**queue, &[], event, None)?;
+    }
+    let plan = CString::new(format!("fail zeEventHostSynchronize 0 {UNKNOWN}")).unwrap();
+    assert_eq!(control(&plan), 1);
+    for event in &events {
+        let EventStatus::Failed(error) = event.wait(None) else { panic!("it does not say that it is over") };
+        assert_eq!(error.kind(), ErrorKind::DeviceLost, "{error}");
+        assert!(error.to_string().contains(UNKNOWN), "{error}");
+    }
+    assert!(device.status().is_err() && device.may_still_run());
+    // What the device may still use is kept.
     println!("right");
     std::process::exit(0)
 }

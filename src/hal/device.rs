@@ -155,6 +155,14 @@ pub unsafe trait Device: Debug + Send + Sync + 'static {
     /// [`DeviceLost`](crate::ErrorKind::DeviceLost) once it does not; it stays so.
     fn status(&self) -> Result<()>;
 
+    /// Whether work that was enqueued may still run, although the device is lost and the events have failed:
+    /// the driver no longer tells. The caller keeps for ever what such work uses.
+    ///
+    /// The default suits devices on which nothing runs any more once they are lost.
+    fn may_still_run(&self) -> bool {
+        false
+    }
+
     /// The device's clock, which all its profiling times are of, read together with the host's.
     ///
     /// # Errors

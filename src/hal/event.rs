@@ -83,7 +83,9 @@ pub trait Event: Any + Debug + Send + Sync {
     ///
     /// # Errors
     /// [`InvalidOperation`](crate::ErrorKind::InvalidOperation) when it is not complete, or neither
-    /// the queue nor the command-buffer was created with profiling and the signal was not timed.
+    /// the queue nor the command-buffer was created with profiling and the signal was not timed;
+    /// [`FeatureNotSupported`](crate::ErrorKind::FeatureNotSupported) when it took too long for the clock of
+    /// the device.
     fn profile(&self) -> Result<EventProfile>;
 }
 

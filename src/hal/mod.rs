@@ -40,7 +40,8 @@
 //!    did start is done.
 //! 9. **Loss.** Where a fault of one command ends everything on the device (an illegal address on a
 //!    GPU), every pending event fails with [`DeviceLost`](crate::ErrorKind::DeviceLost), and so
-//!    does [`Device::status`].
+//!    does [`Device::status`]. A device whose driver no longer says whether work is over is lost, too:
+//!    its work [may still run](Device::may_still_run), and what that uses is never released.
 //!
 //! # What a backend need not check
 //!

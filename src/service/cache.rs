@@ -26,6 +26,9 @@ use crate::util::panics;
 /// that were made before, and makes them again when they are asked for. To avoid that, ask for the
 /// largest key first, or reserve the arena's memory.
 ///
+/// As those of a `HashMap` behind a lock, the keys' `Hash`, `Eq` and `Clone` must not use the cache: they
+/// are called while it is locked. `make` and the `Drop` of keys and values may use it.
+///
 /// Clones are handles to the same cache. Runs of one executable come one after the other. A service
 /// that wants several requests of one shape in flight gives each slot of an
 /// [`ExecutablePool`](super::ExecutablePool) a cache of its own.
@@ -185,8 +188,11 @@ where
         })?;
         let (sender, making) = watch::channel(None);
         let content = CacheContent::Making(making);
+        // The key of an abandoned entry is a value of the user's.
+        let abandoned = state.entries.remove_entry(key);
         state.entries.insert(key.clone(), CacheEntry { used_at, content: content.clone() });
         drop(state);
+        abandoned.into_iter().for_each(drop_entry);
         let (cache, key) = (self.clone(), key.clone());
         runtime.spawn_blocking(move || sender.send_replace(Some(cache.make(&key))));
         Ok(content)
@@ -203,14 +209,18 @@ where
             let memory = CountedMemory::new(&self.memory, &executable);
             Arc::new(Cached { executable, value, _memory: memory })
         });
-        {
+        let failed = {
             let mut state = self.state.lock();
             match (&made, state.entries.get_mut(key)) {
-                (Ok(cached), Some(entry)) => entry.content = CacheContent::Ready(cached.clone()),
-                (Ok(_), None) => {}
-                (Err(_), _) => drop(state.entries.remove(key)),
+                (Ok(cached), Some(entry)) => {
+                    entry.content = CacheContent::Ready(cached.clone());
+                    None
+                }
+                (Ok(_), None) => None,
+                (Err(_), _) => state.entries.remove_entry(key),
             }
-        }
+        };
+        failed.into_iter().for_each(drop_entry);
         self.evict_outgrown();
         self.evict(0);
         made.map(|cached| Arc::downgrade(&cached))
@@ -241,6 +251,7 @@ where
             let dropped = state.entries.remove_entry(&oldest);
             drop(state);
             dropped.into_iter().for_each(drop_entry);
+            panics::catch_and_log("the drop of a key", || drop(oldest));
         }
     }
 }

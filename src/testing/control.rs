@@ -58,10 +58,22 @@ impl FakeControl {
         self.0.fail_next(error);
     }
 
+    /// Makes the enqueue after so many more panic, as what listens to a backend's log may.
+    #[cfg(test)]
+    pub(crate) fn panic_after(&self, enqueues: usize) {
+        self.0.panic_after(enqueues);
+    }
+
     /// Fails the newest enqueue at once, also before what it waits for. Returns false when nothing is
     /// pending.
     pub fn fail_newest(&self, error: Error) -> bool {
         self.0.fail_newest(error)
+    }
+
+    /// Loses the device, as one whose driver says no more whether work is over.
+    #[cfg(test)]
+    pub(crate) fn give_up(&self) {
+        self.0.give_up();
     }
 
     /// Loses the device: everything pending fails, and the device refuses everything from now on.

@@ -67,6 +67,11 @@ unsafe impl Device for FakeDevice {
         self.schedule.status()
     }
 
+    #[cfg(test)]
+    fn may_still_run(&self) -> bool {
+        self.schedule.may_still_run()
+    }
+
     /// A count of events, not of time: it advances with every enqueue and completion.
     fn clock(&self) -> Result<ClockSample> {
         Ok(ClockSample::new(self.schedule.timestamp(), Instant::now()))

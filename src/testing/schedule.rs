@@ -30,7 +30,13 @@ struct FakeScheduleState {
     pending: VecDeque<PendingEnqueue>,
     clock: u64,
     lost: bool,
+    /// Whether work may go on after that.
+    #[cfg(test)]
+    may_still_run: bool,
     fail_next: Option<Error>,
+    /// How many more enqueues there are before one panics.
+    #[cfg(test)]
+    panic_after: Option<usize>,
     /// Notifications that are kept back, if they are.
     held: Option<Vec<Notification>>,
 }
@@ -110,6 +116,12 @@ impl FakeSchedule {
         self.state.lock().fail_next = Some(error);
     }
 
+    /// The enqueue after so many more panics.
+    #[cfg(test)]
+    pub(super) fn panic_after(&self, enqueues: usize) {
+        self.state.lock().panic_after = Some(enqueues);
+    }
+
     pub(super) fn fail_newest(&self, error: Error) -> bool {
         let mut state = self.state.lock();
         let Some(newest) = state.pending.len().checked_sub(1) else { return false };
@@ -130,6 +142,17 @@ impl FakeSchedule {
         notifications.into_iter().for_each(notify);
     }
 
+    #[cfg(test)]
+    pub(super) fn give_up(&self) {
+        self.state.lock().may_still_run = true;
+        self.lose_device();
+    }
+
+    #[cfg(test)]
+    pub(super) fn may_still_run(&self) -> bool {
+        self.state.lock().may_still_run
+    }
+
     pub(super) fn status(&self) -> Result<()> {
         if self.state.lock().lost { Err(self.lost()) } else { Ok(()) }
     }
@@ -148,6 +171,8 @@ impl FakeSchedule {
         if state.lost {
             return Err(self.lost());
         }
+        #[cfg(test)]
+        state.count_down_to_panic();
         let mut wait_generations = Vec::with_capacity(enqueue.wait.len());
         for (index, event) in enqueue.wait.iter().enumerate() {
             let (status, generation) = event.status();
@@ -249,6 +274,13 @@ impl FakeScheduleState {
     fn advance_clock(&mut self) -> u64 {
         self.clock += 1;
         self.clock
+    }
+
+    #[cfg(test)]
+    fn count_down_to_panic(&mut self) {
+        let left = self.panic_after.take();
+        assert!(left != Some(0), "on purpose");
+        self.panic_after = left.map(|left| left - 1);
     }
 
     /// When, by the clock, nothing holds back this enqueue any more.

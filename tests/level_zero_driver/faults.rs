@@ -8,7 +8,7 @@ use crate::types::*;
 
 #[derive(Default, Debug)]
 pub(crate) struct Faults {
-    /// For a function, which call from now on fails, and with which code.
+    /// For a function, which call from now on fails, and with which code; 0 for all of them.
     planned: HashMap<String, (u64, ze_result_t)>,
 }
 
@@ -49,6 +49,9 @@ impl Faults {
     /// Fails if this call is one that has to.
     pub(crate) fn check(&mut self, call: &str) -> Outcome {
         let Some((number, code)) = self.planned.get_mut(call) else { return Ok(()) };
+        if *number == 0 {
+            return Err(*code);
+        }
         *number -= 1;
         if *number > 0 {
             return Ok(());

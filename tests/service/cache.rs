@@ -1,9 +1,12 @@
 //! Which executables a cache makes, keeps and drops.
 
+use std::hash::{Hash, Hasher};
 use std::sync::{Arc, OnceLock, mpsc};
+use std::time::Duration;
 
 use futures::future::join_all;
 use parking_lot::Mutex;
+use tokio::time::timeout;
 use wakegraph::service::ExecutableCache;
 use wakegraph::testing::FakeControl;
 use wakegraph::{Error, ErrorKind, Graph, ScratchArena};
@@ -187,6 +190,53 @@ fn a_failure_is_not_kept() {
         assert!(cache.is_empty());
         assert_eq!(cache.get(&1).await.unwrap_err().kind(), ErrorKind::HostTaskPanicked);
         assert_eq!(*cache.get(&1).await.unwrap(), "made");
+    });
+}
+
+/// A key that asks the cache when it is dropped.
+#[derive(Clone)]
+struct Curious {
+    number: usize,
+    asked: Arc<Mutex<Option<ExecutableCache<Curious>>>>,
+}
+
+impl PartialEq for Curious {
+    fn eq(&self, other: &Self) -> bool {
+        self.number == other.number
+    }
+}
+
+impl Eq for Curious {}
+
+impl Hash for Curious {
+    fn hash<H: Hasher>(&self, hasher: &mut H) {
+        self.number.hash(hasher);
+    }
+}
+
+impl Drop for Curious {
+    fn drop(&mut self) {
+        let cache = self.asked.lock().clone();
+        cache.iter().for_each(|cache| _ = cache.len());
+    }
+}
+
+#[test]
+fn keys_are_dropped_without_the_lock_of_the_cache() {
+    run(async {
+        let (device, _control) = manual("fake");
+        let cache = ExecutableCache::new(100, move |key: &Curious| match key.number {
+            0 => Err(Error::new(ErrorKind::Unavailable, "as it should")),
+            bytes => Ok((fill(&device, bytes)?, ())),
+        });
+        let asked = Arc::new(Mutex::new(Some(cache.clone())));
+        let key = |number| Curious { number, asked: asked.clone() };
+        let get = async |number| timeout(Duration::from_secs(60), cache.get(&key(number))).await;
+        assert_eq!(get(0).await.expect("it ends").unwrap_err().kind(), ErrorKind::Unavailable);
+        for number in [60, 61, 60] {
+            get(number).await.expect("it ends").unwrap();
+        }
+        asked.lock().take();
     });
 }
 

@@ -94,9 +94,15 @@ impl LevelZeroClock {
         Ok(self.timer.to_nanoseconds(cycles))
     }
 
-    /// The time of a count in the timestamps of kernels, of which `near` is not far away.
-    pub(super) fn kernel_time(&self, cycles: u64, near: u64) -> u64 {
-        self.timer.to_nanoseconds(unwrap(cycles, self.kernel_bits, self.timer.to_cycles(near)))
+    /// Converts the timestamps of kernels that ran between `from` and `span` nanoseconds later; `None` if the
+    /// timestamps may mean several times in between.
+    pub(super) fn kernel_times(&self, from: u64, span: u64) -> Option<impl Fn(u64) -> u64> {
+        let (timer, bits) = (self.timer, self.kernel_bits);
+        // A part of the period is left for readings of the clock that differ.
+        let longest = if (1..64).contains(&bits) { mask(bits) / 8 * 7 } else { u64::MAX };
+        let middle = timer.to_cycles(from.saturating_add(span / 2));
+        let convert = move |cycles| timer.to_nanoseconds(unwrap(cycles, bits, middle));
+        (timer.to_cycles(span) <= longest).then_some(convert)
     }
 }
 
@@ -115,6 +121,26 @@ mod tests {
         let new = TimerResolution::new(12_000_000, true);
         assert_eq!((new.to_nanoseconds(12), new.to_cycles(1000)), (1000, 12));
         assert_eq!(TimerResolution::new(0, true).to_nanoseconds(0), 0);
+    }
+
+    #[test]
+    fn times_of_kernels_are_right_or_missing() {
+        const MINUTE: u64 = 60_000_000_000;
+        let timer = TimerResolution::new(83, false);
+        let clock = LevelZeroClock { timer, bits: 64, kernel_bits: 32, last: Mutex::new(None) };
+        let stamp = |time: u64| timer.to_cycles(time) & mask(32);
+        // A period takes 5 minutes and 56 seconds.
+        for from in [0, 3 * MINUTE, 5 * MINUTE, 100 * MINUTE] {
+            for span in [0, 1_000_000, MINUTE, 3 * MINUTE, 4 * MINUTE, 5 * MINUTE] {
+                let convert = clock.kernel_times(from, span).unwrap();
+                for time in [from, from + span / 3, from + span] {
+                    assert!(convert(stamp(time)).abs_diff(time) <= 83, "{time} of {from} + {span}");
+                }
+            }
+            assert!(clock.kernel_times(from, 6 * MINUTE).is_none());
+        }
+        let wide = LevelZeroClock { kernel_bits: 64, ..clock };
+        assert_eq!(wide.kernel_times(0, 100 * MINUTE).unwrap()(timer.to_cycles(83 * MINUTE)), 83 * MINUTE);
     }
 
     #[test]

@@ -116,10 +116,7 @@ impl LevelZeroCommandBuffer {
             }
             match self.record() {
                 Ok(new) => std::mem::replace(&mut self.runs.get_mut().recordings, VecDeque::from([new])),
-                Err(error) => {
-                    parts.restore(&self.context, &mut self.recorded);
-                    return Err(error);
-                }
+                Err(error) => return Err(parts.restore(&self.context, &mut self.recorded, error)),
             }
         };
         let runs = self.runs.get_mut();

@@ -38,7 +38,7 @@ pub(super) struct LevelZeroContext {
     pub(super) product: u32,
     /// The modules by their code (`program.rs`).
     pub(super) modules: ProgramCache<Vec<u8>, Owned<Module>>,
-    health: DeviceHealth,
+    pub(super) health: DeviceHealth,
     clock: LevelZeroClock,
     /// Whether this device may use the memory of the devices with these handles.
     peers: Mutex<HashMap<usize, bool>>,
@@ -237,9 +237,9 @@ impl LevelZeroContext {
         self.clock.now(self.found)
     }
 
-    /// The device's time of a kernel's timestamp, in nanoseconds, of which `near` is not far away.
-    pub(super) fn kernel_time(&self, cycles: u64, near: u64) -> u64 {
-        self.clock.kernel_time(cycles, near)
+    /// As [`LevelZeroClock::kernel_times`].
+    pub(super) fn kernel_times(&self, from: u64, span: u64) -> Option<impl Fn(u64) -> u64> {
+        self.clock.kernel_times(from, span)
     }
 
     pub(super) fn clock(&self) -> DriverResult<ClockSample> {

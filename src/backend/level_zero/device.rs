@@ -73,6 +73,10 @@ unsafe impl Device for LevelZeroDevice {
         self.context.status()
     }
 
+    fn may_still_run(&self) -> bool {
+        self.context.health.may_still_run()
+    }
+
     fn clock(&self) -> Result<ClockSample> {
         if !self.context.capabilities.profiling {
             let why = "the driver cannot read the device's clock";

@@ -11,13 +11,13 @@ use super::context::LevelZeroContext;
 use super::profiling::LevelZeroTimes;
 use super::run_slot::{EventWait, RunSlot, SlotRun};
 use super::single_run::SingleRun;
-use super::sys::LevelZeroFailure;
 use crate::hal::support::dependency::{Dependencies, EnqueueOutcome, SettleStep, release};
+use crate::hal::support::health::FailedPolls;
 use crate::hal::support::refusal::no_times;
 use crate::hal::support::signal_event::{DriverSignal, SignalEvent};
 use crate::hal::support::signals::EnqueueSignal;
 use crate::hal::{EventProfile, EventStatus};
-use crate::types::{Error, ErrorKind, Result};
+use crate::types::{Error, Result};
 
 /// An event, which moves to another event of the driver with each signal.
 pub(super) type LevelZeroEvent = SignalEvent<LevelZeroSignal>;
@@ -34,6 +34,7 @@ pub(super) struct LevelZeroSignal {
     /// Whether it has had uses.
     has_uses: bool,
     uses: Mutex<SignalUses>,
+    failed_polls: FailedPolls,
     outcome: EnqueueOutcome,
 }
 
@@ -54,6 +55,14 @@ impl SignalUses {
     fn is_empty(&self) -> bool {
         self.dependencies.is_empty() && self.order.is_empty() && self.waits.is_empty() && self.kept.is_none()
     }
+}
+
+/// What a poll has found.
+enum SignalPoll {
+    Over,
+    Pending,
+    /// The device is lost.
+    Lost(Error),
 }
 
 /// What has been enqueued, for its signal.
@@ -78,6 +87,7 @@ impl From<NewSignal<'_>> for LevelZeroSignal {
             times: new.times,
             has_uses: new.has_uses,
             uses: Mutex::new(new.uses.map(std::mem::take).unwrap_or_default()),
+            failed_polls: FailedPolls::default(),
             outcome: EnqueueOutcome::default(),
         }
     }
@@ -110,6 +120,7 @@ impl LevelZeroSignal {
         if let Some(uses) = uses {
             *self.uses.get_mut() = std::mem::take(uses);
         }
+        self.failed_polls.reset();
         self.outcome = EnqueueOutcome::default();
     }
 
@@ -132,21 +143,40 @@ impl LevelZeroSignal {
         self.run.slot.event.context()
     }
 
-    /// Why the enqueue has failed, as a poll of it has: the device is lost. Any other failure is one of the
-    /// poll. It says nothing about the work, which may still run.
-    #[cold]
-    fn fault(&self, failure: LevelZeroFailure) -> Option<Error> {
-        Some(self.context().error(failure)).filter(|error| error.kind() == ErrorKind::DeviceLost)
+    /// Whether the enqueue is over, as the driver says, or because its device is lost: then why.
+    #[inline]
+    fn poll(&self) -> SignalPoll {
+        match self.run.is_over() {
+            Ok(true) => {
+                self.times.iter().for_each(|times| _ = times.note_end());
+                SignalPoll::Over
+            }
+            Ok(false) => self.still_pending(),
+            Err(failure) => match self.context().health.poll_failed(&self.failed_polls, failure) {
+                Some(loss) => SignalPoll::Lost(loss),
+                None => SignalPoll::Pending,
+            },
+        }
     }
 
-    /// A poll has failed. Whether that ends the enqueue.
-    #[cold]
-    fn poll_failed(&self, failure: LevelZeroFailure) -> bool {
-        match self.fault(failure) {
-            None => false,
-            fault => {
-                self.outcome.set(fault);
-                true
+    fn still_pending(&self) -> SignalPoll {
+        self.failed_polls.reset();
+        let health = &self.context().health;
+        match health.lost().filter(|_| health.may_still_run()) {
+            Some(loss) => SignalPoll::Lost(loss.clone()),
+            None => SignalPoll::Pending,
+        }
+    }
+
+    /// The status of a plain one.
+    #[inline]
+    fn status_by_poll(&self) -> EventStatus {
+        match self.poll() {
+            SignalPoll::Over => EventStatus::Complete,
+            SignalPoll::Pending => EventStatus::Pending,
+            SignalPoll::Lost(loss) => {
+                self.outcome.set(Some(loss));
+                self.outcome.status()
             }
         }
     }
@@ -189,7 +219,7 @@ impl EnqueueSignal for LevelZeroSignal {
             return true;
         }
         // The slot remembers it.
-        self.is_plain() && self.run.is_over().unwrap_or_else(|failure| self.poll_failed(failure))
+        self.is_plain() && self.status_by_poll().is_final()
     }
 
     #[inline]
@@ -197,27 +227,17 @@ impl EnqueueSignal for LevelZeroSignal {
         if !self.is_plain() || self.outcome.is_known() {
             return self.outcome.is_known().then(|| self.outcome.status());
         }
-        Some(match self.run.is_over() {
-            Ok(true) => EventStatus::Complete,
-            Ok(false) => EventStatus::Pending,
-            Err(failure) => {
-                self.poll_failed(failure);
-                self.outcome.status()
-            }
-        })
+        Some(self.status_by_poll())
     }
 
     fn attempt(&self) -> SettleStep<Arc<Self>> {
         if self.outcome.is_known() {
             return SettleStep::Settled;
         }
-        let fault = match self.run.is_over() {
-            Ok(false) => return SettleStep::Pending,
-            Ok(true) => None,
-            Err(failure) => match self.fault(failure) {
-                None => return SettleStep::Pending,
-                fault => fault,
-            },
+        let fault = match self.poll() {
+            SignalPoll::Pending => return SettleStep::Pending,
+            SignalPoll::Over => None,
+            SignalPoll::Lost(loss) => Some(loss),
         };
         if !self.has_uses {
             self.outcome.set(self.failure.clone().or(fault));

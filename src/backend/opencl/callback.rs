@@ -31,7 +31,7 @@ pub(super) fn wait(core: &Core, event: sys::cl_event) -> sys::cl_int {
     loop {
         // SAFETY: the event is alive.
         let waited = unsafe { call!(core, clWaitForEvents(1, &raw const event)) };
-        if let Some(outcome) = query::event_outcome(core, event) {
+        if let Ok(Some(outcome)) = query::event_outcome(core, event) {
             return outcome;
         }
         // The driver could not wait, or not say how the event ended.

@@ -107,7 +107,7 @@ impl OpenclCommandBuffer {
     fn apply(&mut self, updated: Result<ReplacedParts<OpenclOperation>>) -> Result<()> {
         let replaced = updated.map_err(|error| self.context.error(error))?;
         if let Err(error) = self.change_recording(&replaced) {
-            replaced.restore(&self.context, &mut self.recorded);
+            let error = replaced.restore(&self.context, &mut self.recorded, error);
             return Err(self.context.error(error));
         }
         let mut memory = replaced.into_memory().peekable();

@@ -33,7 +33,7 @@ pub(super) struct OpenclContext {
     pub(super) options: OpenclOptions,
     /// The programs by their code (`program.rs`).
     pub(super) programs: ProgramCache<Vec<u8>, Owned<Program>>,
-    health: DeviceHealth,
+    pub(super) health: DeviceHealth,
     /// An in-order queue without profiling for the backend's own reads, writes and recordings.
     service: OnceLock<DriverQueue>,
     /// Keeps a part of a device alive.

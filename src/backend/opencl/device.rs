@@ -131,6 +131,10 @@ unsafe impl Device for OpenclDevice {
         self.context.status()
     }
 
+    fn may_still_run(&self) -> bool {
+        self.context.health.may_still_run()
+    }
+
     fn clock(&self) -> Result<ClockSample> {
         self.context.clock().map_err(|failure| self.context.error(failure))
     }

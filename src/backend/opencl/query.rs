@@ -79,11 +79,14 @@ queries! {
 }
 
 /// How an event ended, once it is over: 0, or an error code.
-pub(super) fn event_outcome(core: &Core, raw: sys::cl_event) -> Option<sys::cl_int> {
+///
+/// # Errors
+/// Of the query. It says nothing about the work, which may still run.
+pub(super) fn event_outcome(core: &Core, raw: sys::cl_event) -> DriverResult<Option<sys::cl_int>> {
     match event(core, raw).value(sys::CL_EVENT_COMMAND_EXECUTION_STATUS) {
-        Ok(status) => Some(status).filter(|&status| status <= sys::CL_SUCCESS),
-        // Any other failure is one of the query. It says nothing about the work, which may still run.
-        Err(failure) => Some(failure.code).filter(|&code| is_lost(code)),
+        Ok(status) => Ok(Some(status).filter(|&status| status <= sys::CL_SUCCESS)),
+        Err(failure) if is_lost(failure.code) => Ok(Some(failure.code)),
+        Err(failure) => Err(failure),
     }
 }
 

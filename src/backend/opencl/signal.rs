@@ -16,6 +16,7 @@ use super::query;
 use super::sys::{self, DriverResult, Event, Owned};
 use crate::hal::support::command_times::{JoinedTimes, join};
 use crate::hal::support::dependency::{Dependencies, EnqueueOutcome, SettleStep, release, settle};
+use crate::hal::support::health::FailedPolls;
 use crate::hal::support::lowering::StagedMemory;
 use crate::hal::support::refusal::no_times;
 use crate::hal::support::signal_event::{DriverSignal, SignalEvent};
@@ -42,6 +43,7 @@ pub(super) struct OpenclSignal {
     staged: Mutex<Vec<StagedMemory>>,
     /// The status that the driver has passed to the callback: more than 0 until then.
     reported: AtomicI32,
+    failed_polls: FailedPolls,
     outcome: EnqueueOutcome,
 }
 
@@ -128,6 +130,7 @@ impl OpenclSignal {
             dependencies: Mutex::new(dependencies),
             staged: Mutex::default(),
             reported: AtomicI32::new(sys::CL_QUEUED as sys::cl_int),
+            failed_polls: FailedPolls::default(),
             outcome: EnqueueOutcome::default(),
         }
     }
@@ -159,25 +162,31 @@ impl OpenclSignal {
         self.queue.as_deref().is_some_and(|own| std::ptr::eq(own, queue))
     }
 
-    /// The driver's status of the event, once it is over: 0, or an error code.
-    fn code(&self) -> Option<sys::cl_int> {
-        let Some(event) = self.event() else { return Some(sys::CL_SUCCESS) };
+    /// How the event ended, as far as the driver tells, once it is over or the device is lost.
+    fn own_outcome(&self) -> Option<Result<()>> {
+        let Some(event) = self.event() else { return Some(Ok(())) };
         let reported = self.reported.load(Ordering::Acquire);
         if reported <= sys::CL_SUCCESS {
-            return Some(reported);
+            return Some(self.judge(reported));
         }
-        query::event_outcome(self.context.core, event)
+        match query::event_outcome(self.context.core, event) {
+            Ok(code) => {
+                self.failed_polls.reset();
+                code.map(|code| self.judge(code))
+            }
+            Err(failure) => self.context.health.poll_failed(&self.failed_polls, failure).map(Err),
+        }
     }
 
-    fn fault(&self, code: sys::cl_int) -> Option<Error> {
+    fn judge(&self, code: sys::cl_int) -> Result<()> {
         if code == sys::CL_SUCCESS {
-            return None;
+            return Ok(());
         }
         // Another library gives its own events any code.
         let lost = !self.is_foreign() && error::is_lost(code);
         let kind = if lost { ErrorKind::DeviceLost } else { ErrorKind::Driver };
         let why = format!("a command failed on the device: {}", error::describe(code));
-        Some(self.context.error(Error::new(kind, why)))
+        Err(self.context.error(Error::new(kind, why)))
     }
 
     /// When it was enqueued, and its times.
@@ -250,14 +259,14 @@ impl EnqueueSignal for OpenclSignal {
         if self.outcome.is_known() {
             return SettleStep::Settled;
         }
-        let Some(code) = self.code() else { return SettleStep::Pending };
+        let Some(own) = self.own_outcome() else { return SettleStep::Pending };
         let mut dependencies = self.dependencies.lock();
         if let Some(open) = dependencies.first_open() {
             return SettleStep::Needs(open);
         }
         let inherited = || dependencies.failure().cloned();
         // Under the lock: another thread that finds no dependencies finds the outcome known.
-        self.outcome.set(self.work.failure.clone().or_else(inherited).or_else(|| self.fault(code)));
+        self.outcome.set(self.work.failure.clone().or_else(inherited).or_else(|| own.err()));
         let settled = std::mem::take(&mut *dependencies);
         drop((dependencies, settled));
         SettleStep::Settled

@@ -9,7 +9,7 @@ use super::lowering::{DriverOperation, LoweredCommand, OrderedOperation, StagedM
 use super::recorded_commands::RecordedCommands;
 use super::refusal::unknown_command;
 use crate::hal::{Command, CommandUpdate, KernelArg, KernelLaunch, LaunchBefore};
-use crate::types::Result;
+use crate::types::{Error, Result};
 
 /// What a backend does with the commands of an update.
 pub(crate) trait UpdateBackend {
@@ -105,10 +105,7 @@ impl<O: DriverOperation> RecordedCommands<O> {
         let replaced = ReplacedParts(update.replaced);
         match changed {
             Ok(()) => Ok(replaced),
-            Err(error) => {
-                replaced.restore(backend, self);
-                Err(error)
-            }
+            Err(error) => Err(replaced.restore(backend, self, error)),
         }
     }
 
@@ -197,12 +194,15 @@ impl<B: UpdateBackend> ListUpdate<'_, B> {
 }
 
 impl<O: DriverOperation> ReplacedParts<O> {
-    /// Puts everything back.
+    /// Puts everything back after an error, and gives the error. If the driver refuses that, the
+    /// command-buffer is of no more use.
     pub(crate) fn restore<B: UpdateBackend<Operation = O>>(
         self,
         backend: &B,
         recorded: &mut RecordedCommands<O>,
-    ) {
+        error: Error,
+    ) -> Error {
+        let mut undone = Ok(());
         for (index, part) in self.0.into_iter().rev() {
             match part {
                 ReplacedOperation::Enabled(before) => recorded.list.commands[index].enabled = before,
@@ -212,11 +212,11 @@ impl<O: DriverOperation> ReplacedParts<O> {
                 ReplacedOperation::Launch(before) => {
                     let Some((launch, operation)) = recorded.launch_mut(index) else { continue };
                     before.restore(launch);
-                    // The driver refuses none of the arguments once all of them are the old ones.
-                    let _ = backend.set_launch(operation, launch, None);
+                    undone = undone.and(backend.set_launch(operation, launch, None));
                 }
             }
         }
+        recorded.failed_update(error, undone)
     }
 
     /// The memory of the backend that the replaced commands use.

@@ -3,12 +3,13 @@
 use super::command_list::CommandList;
 use super::lowering::{DriverOperation, LoweredCommand};
 use super::refusal::{
-    append_after_finalize, enqueue_before_finalize, finalized_twice, next_command, update_before_finalize,
+    append_after_finalize, enqueue_before_finalize, finalized_twice, half_updated, next_command,
+    update_before_finalize,
 };
 use crate::hal::{
     Appended, Command, CommandBufferDesc, CommandBufferId, CommandBufferInfo, CommandBufferState, SyncPoint,
 };
-use crate::types::{DeviceId, Result};
+use crate::types::{DeviceId, Error, Result};
 
 /// The commands of a command-buffer, and its state.
 #[derive(Debug)]
@@ -19,12 +20,14 @@ pub(crate) struct RecordedCommands<O> {
     /// Keeps the operands of the commands alive, and is what updates build on.
     pub(crate) commands: Vec<Command>,
     pub(crate) list: CommandList<O>,
+    /// Why it must not be enqueued any more.
+    broken: Option<Error>,
 }
 
 impl<O: DriverOperation> RecordedCommands<O> {
     pub(crate) fn new(desc: CommandBufferDesc) -> Self {
         let (id, state) = (CommandBufferId::unique(), CommandBufferState::Recording);
-        Self { id, desc, state, commands: Vec::new(), list: CommandList::default() }
+        Self { id, desc, state, commands: Vec::new(), list: CommandList::default(), broken: None }
     }
 
     pub(crate) fn is_finalized(&self) -> bool {
@@ -80,16 +83,28 @@ impl<O: DriverOperation> RecordedCommands<O> {
     /// Checks that it can be enqueued.
     ///
     /// # Errors
-    /// [`InvalidOperation`](crate::ErrorKind::InvalidOperation) before finalize.
+    /// [`InvalidOperation`](crate::ErrorKind::InvalidOperation) before finalize; that of an update that could
+    /// not be undone.
     pub(crate) fn check_enqueue(&self) -> Result<()> {
-        if self.is_finalized() { Ok(()) } else { Err(enqueue_before_finalize()) }
+        if self.is_finalized() { self.check_intact() } else { Err(enqueue_before_finalize()) }
+    }
+
+    fn check_intact(&self) -> Result<()> {
+        self.broken.clone().map_or(Ok(()), Err)
+    }
+
+    /// The error of an update that has failed. If it could not be undone, nothing is enqueued from now on.
+    pub(super) fn failed_update(&mut self, error: Error, undone: Result<()>) -> Error {
+        let Err(cause) = undone else { return error };
+        let error = half_updated(&error, &cause).help("finalize the graph again");
+        self.broken.insert(error).clone()
     }
 
     /// Checks that it can be updated.
     ///
     /// # Errors
-    /// [`InvalidOperation`](crate::ErrorKind::InvalidOperation) before finalize.
+    /// As for [`check_enqueue`](Self::check_enqueue).
     pub(crate) fn check_update(&self) -> Result<()> {
-        if self.is_finalized() { Ok(()) } else { Err(update_before_finalize()) }
+        if self.is_finalized() { self.check_intact() } else { Err(update_before_finalize()) }
     }
 }

@@ -76,6 +76,13 @@ pub(crate) fn not_updatable() -> Error {
     invalid_operation("the command-buffer is not updatable")
 }
 
+/// An update has failed half-way, and could not be undone because of `cause`.
+#[cold]
+pub(crate) fn half_updated(error: &Error, cause: &Error) -> Error {
+    let why = format!("an update failed half-way and could not be undone ({cause}): {}", error.message());
+    Error::new(ErrorKind::Driver, why)
+}
+
 /// An update names a command that does not exist, or not of the kind that it changes.
 #[cold]
 pub(crate) fn unknown_command(index: usize) -> Error {

@@ -138,7 +138,7 @@ pub(crate) fn params(bytes: &[u8], kernel: &str) -> Option<Vec<SpirvParam>> {
                 if let Some(SpirvParam::Value(size)) = types.get(component) {
                     // A vector of three takes as much room as one of four.
                     let count = if *count == 3 { 4 } else { *count as usize };
-                    types.insert(*id, SpirvParam::Value(size * count));
+                    types.insert(*id, SpirvParam::Value(size.saturating_mul(count)));
                 }
             }
             (TYPE_POINTER, [id, GLOBAL | CONSTANT, ..]) => {
@@ -232,6 +232,21 @@ mod tests {
         ];
         assert_eq!(params(&module, "k12").as_deref(), Some(&expected[..]));
         assert_eq!(params(&module, "k1"), None);
+        let vector = |id| [op(TYPE_VECTOR, 4), id, id - 1, u32::MAX];
+        let vectors = [vector(2), vector(3), vector(4)];
+        let absurd = bytes(&[
+            &[op(ENTRY_POINT, 4), 6, 20, u32::from_le_bytes(*b"k12\0")],
+            &[op(TYPE_INT, 4), 1, u32::MAX, 0],
+            vectors.as_flattened(),
+            &[op(TYPE_FUNCTION, 4), 10, 9, 4],
+            &[op(FUNCTION, 5), 9, 20, 0, 10],
+            &[op(FUNCTION_END, 1)],
+        ]);
+        assert_eq!(
+            params(&absurd, "k12"),
+            Some(vec![SpirvParam::Value(usize::MAX)]),
+            "no vector is so large"
+        );
         assert_eq!(params(&module[..40], "k12"), None);
     }
 }

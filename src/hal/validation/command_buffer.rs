@@ -74,6 +74,12 @@ impl ValidatedCommandBuffer {
     }
 
     fn check_enqueue(&self, queue: &ValidatedQueue, wait: WaitList<'_>, signal: &Signal<'_>) -> Result<()> {
+        self.check_ready(queue)?;
+        submit::check("command-buffer", self.device_id, wait, signal)
+    }
+
+    /// Whether its commands can be enqueued on this queue.
+    fn check_ready(&self, queue: &ValidatedQueue) -> Result<()> {
         if !self.finalized {
             return Err(invalid_operation("command-buffer: enqueued before finalize".into())
                 .help("finalize the command-buffer first"));
@@ -86,7 +92,7 @@ impl ValidatedCommandBuffer {
             )
             .help("enqueue it on a queue of its own device"));
         }
-        submit::check("command-buffer", self.device_id, wait, signal)
+        Ok(())
     }
 
     fn check_updatable(&self) -> Result<()> {
@@ -187,7 +193,7 @@ impl ValidatedCommandBuffer {
 }
 
 impl ValidatedQueue {
-    /// Validates the signal and enqueues command-buffers one after the other:
+    /// Validates the command-buffers and the signal, and enqueues command-buffers one after the other:
     /// [`Queue::enqueue_batch`](crate::hal::Queue::enqueue_batch).
     ///
     /// # Safety
@@ -196,10 +202,22 @@ impl ValidatedQueue {
         if let Err(error) = submit::check("batch", self.device(), WaitList::NONE, &signal) {
             return Enqueued { count: 0, failure: Some(self.here(error)) };
         }
-        let buffers: SmallVec<[&dyn CommandBuffer; 16]> =
-            buffers.iter().map(|buffer| &*buffer.inner).collect();
+        let mut ready = SmallVec::<[&dyn CommandBuffer; 16]>::new();
+        let mut refused = None;
+        for buffer in buffers {
+            if let Err(error) = buffer.check_ready(self) {
+                refused = Some(self.here(error));
+                break;
+            }
+            ready.push(&*buffer.inner);
+        }
+        if ready.is_empty() && refused.is_some() {
+            return Enqueued { count: 0, failure: refused };
+        }
         // SAFETY: the caller's promises are the inner queue's.
-        unsafe { self.inner().enqueue_batch(&buffers, signal) }
+        let Enqueued { count, failure } = unsafe { self.inner().enqueue_batch(&ready, signal) };
+        let is_all_ready = count == ready.len();
+        Enqueued { count, failure: failure.or(refused.filter(|_| is_all_ready)) }
     }
 }
 

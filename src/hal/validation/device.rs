@@ -63,6 +63,11 @@ impl ValidatedDevice {
         self.inner.status()
     }
 
+    /// Whether work may still run on a lost device: [`Device::may_still_run`].
+    pub fn may_still_run(&self) -> bool {
+        self.inner.may_still_run()
+    }
+
     /// The device's clock, read together with the host's: [`Device::clock`].
     pub fn clock(&self) -> Result<ClockSample> {
         self.inner.clock()

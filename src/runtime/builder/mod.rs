@@ -273,7 +273,8 @@ impl Graph {
     /// The graph as it is now, with the present values of its parameters, for a node that holds it. The
     /// ids of its nodes are its own.
     pub(crate) fn snapshot(&self) -> Result<Self> {
-        Ok(self.with_nodes(self.present()?.into_owned()))
+        let errors = self.errors.clone();
+        Ok(Self { errors, ..self.with_nodes(self.present()?.into_owned()) })
     }
 
     /// A graph like this one with other commands in the same nodes.

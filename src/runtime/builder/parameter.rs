@@ -160,6 +160,9 @@ pub(crate) struct BoundNodes {
     /// How many of these the nodes have seen.
     seen: u64,
     pub(super) nodes: Vec<u32>,
+    /// Whether queues record into the graph. They add nodes under locks, and the bounds of kernels are code
+    /// of the user's.
+    is_recording: bool,
 }
 
 impl BoundNodes {
@@ -189,14 +192,21 @@ impl Graph {
     }
 
     /// Gives the nodes the present values of their parameters, before another node is added.
-    /// What does not fit comes out of finalize.
+    /// What does not fit comes out of finalize. Does nothing while queues record into the graph.
     pub(crate) fn refresh_params(&mut self) {
         let changes = self.bound.changes.load(Ordering::Acquire);
         if changes != self.bound.seen
+            && !self.bound.is_recording
             && refresh(&mut self.nodes, &self.bound.nodes, self.scratch_owner.as_ref()).is_ok()
         {
             self.bound.seen = changes;
         }
+    }
+
+    /// Queues begin to record into the graph, or end that. The caller holds no lock.
+    pub(crate) fn set_recording(&mut self, is_recording: bool) {
+        self.bound.is_recording = is_recording;
+        self.refresh_params();
     }
 
     /// Binds a parameter to a node.

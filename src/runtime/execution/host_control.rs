@@ -117,7 +117,7 @@ impl Drop for BodyInFlight<'_> {
         self.lease.set_nested(None);
         // The task is dropped half-way: its runtime shuts down.
         if !self.run.is_done() {
-            drop(self.run.keep(Box::new(self.lease.clone())));
+            drop(self.run.drop_at_end(Box::new(self.lease.clone())));
         }
     }
 }
@@ -125,12 +125,18 @@ impl Drop for BodyInFlight<'_> {
 #[cfg(test)]
 mod tests {
     use crate::runtime::{Device, Graph};
-    use crate::testing::{FakeDevice, FakeOptions};
+    use crate::testing::{FakeControl, FakeDevice, FakeOptions};
     use crate::types::ErrorKind;
 
     // The device still uses the body's memory when the task that waits for it is gone.
     #[test]
     fn a_run_outlasts_its_body_when_the_runtime_shuts_down() {
+        outlasts_its_body(|control| _ = control.complete_all());
+        // What the body uses is kept for ever, but nothing waits for it.
+        outlasts_its_body(FakeControl::give_up);
+    }
+
+    fn outlasts_its_body(end: impl Fn(&FakeControl)) {
         let (device, control) = FakeDevice::open(FakeOptions::new().manual(true));
         let device = Device::from_hal(device);
         let flag = device.host_buffer_from(&[1u32]).unwrap();
@@ -148,7 +154,7 @@ mod tests {
         }
         drop(runtime);
         assert!(!event.is_finished() && flag.try_write().is_err());
-        control.complete_all();
+        end(&control);
         while !event.is_finished() {
             std::thread::yield_now();
         }

@@ -149,6 +149,11 @@ impl PartitionExec {
         self.work.queue().map(|queue| queue.console())
     }
 
+    /// The queue that it is enqueued on.
+    pub(crate) fn queue(&self) -> Option<&hal::ValidatedQueue> {
+        self.work.queue().map(|queue| &**queue)
+    }
+
     /// The queue's number in the reactor.
     pub(crate) fn queue_number(&self) -> Option<u64> {
         match self.work {

@@ -71,6 +71,11 @@ pub(crate) trait RunOwner: Send + Sync {
         None
     }
 
+    /// Keeps for ever what devices use of it, because they may go on with that.
+    fn keep_for_ever(self: Arc<Self>) {
+        std::mem::forget(self);
+    }
+
     /// Adds to an error of a run where it happened, beyond what the template tells.
     fn locate(&self, error: Error) -> Error {
         error

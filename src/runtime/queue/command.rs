@@ -227,6 +227,12 @@ impl RunOwner for QueueCommand {
         Some((self.label(), self.location))
     }
 
+    /// But not its lease, for which others wait.
+    fn keep_for_ever(self: Arc<Self>) {
+        let memory: Vec<_> = self.uses.iter().map(|used| used.allocation.clone()).collect();
+        std::mem::forget((self.template.clone(), self.command.clone(), self.kernel.clone(), memory));
+    }
+
     fn locate(&self, error: Error) -> Error {
         error.in_node(self.label()).at(self.location)
     }

@@ -275,7 +275,11 @@ macro_rules! commands {
             #[track_caller]
             pub fn sub_graph(&self, graph: &Graph) -> Event {
                 let to = self.call();
-                record!(to, |recorded| recorded.sub_graph(graph));
+                let now = to.snapshots([graph]);
+                record!(to, |recorded| match &now {
+                    Ok(now) => recorded.sub_graph(now.as_ref().map_or(graph, |[now]| now)),
+                    Err(error) => recorded.refuse(CommandKind::SubGraph, error.clone()),
+                });
                 to.run_graph(graph)
             }
 
@@ -287,7 +291,11 @@ macro_rules! commands {
             #[track_caller]
             pub fn if_nonzero(&self, flag: impl MemoryArg<u32>, then: &Graph) -> Event {
                 let to = self.call();
-                record!(to, |graph| graph.if_nonzero(&flag, then));
+                let now = to.snapshots([then]);
+                record!(to, |graph| match &now {
+                    Ok(now) => graph.if_nonzero(&flag, now.as_ref().map_or(then, |[then]| then)),
+                    Err(error) => graph.refuse(CommandKind::Empty, error.clone()),
+                });
                 run_graph!(to, |graph| graph.if_nonzero(&flag, then))
             }
 
@@ -304,7 +312,12 @@ macro_rules! commands {
                 otherwise: &Graph,
             ) -> Event {
                 let to = self.call();
-                record!(to, |graph| graph.if_nonzero_else(&flag, then, otherwise));
+                let now = to.snapshots([then, otherwise]);
+                record!(to, |graph| match &now {
+                    Ok(Some([then, otherwise])) => graph.if_nonzero_else(&flag, then, otherwise),
+                    Ok(None) => graph.if_nonzero_else(&flag, then, otherwise),
+                    Err(error) => graph.refuse(CommandKind::Empty, error.clone()),
+                });
                 run_graph!(to, |graph| graph.if_nonzero_else(&flag, then, otherwise))
             }
 
@@ -316,7 +329,11 @@ macro_rules! commands {
             #[track_caller]
             pub fn while_nonzero(&self, flag: impl MemoryArg<u32>, body: &Graph) -> Event {
                 let to = self.call();
-                record!(to, |graph| graph.while_nonzero(&flag, body));
+                let now = to.snapshots([body]);
+                record!(to, |graph| match &now {
+                    Ok(now) => graph.while_nonzero(&flag, now.as_ref().map_or(body, |[body]| body)),
+                    Err(error) => graph.refuse(CommandKind::Empty, error.clone()),
+                });
                 run_graph!(to, |graph| graph.while_nonzero(&flag, body))
             }
 
@@ -362,6 +379,17 @@ impl Call<'_> {
             Ok(recording) => recording.join(self.queue).map(|()| true),
             Err(_) => Err(Error::new(ErrorKind::Bug, "a recorded event without its recording")),
         }
+    }
+
+    /// Graphs that are to become parts of the recorded one, with the present values of their parameters, if
+    /// the command is recorded. The bounds of kernels are code of the user's, so this comes before the locks
+    /// of the recording.
+    fn snapshots<const N: usize>(&self, graphs: [&Graph; N]) -> Result<Option<[Graph; N]>> {
+        if !self.is_recorded()? {
+            return Ok(None);
+        }
+        let all: Vec<_> = graphs.iter().map(|graph| graph.snapshot()).collect::<Result<_>>()?;
+        Ok(all.try_into().ok())
     }
 
     /// Whether the queue's device can use all the memory of a command.

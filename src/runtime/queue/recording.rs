@@ -91,6 +91,8 @@ impl Graph {
     /// [`InvalidOperation`](ErrorKind::InvalidOperation) for a queue that is recording; none of the queues
     /// records into this graph then.
     pub fn record<'q>(&mut self, queues: impl IntoIterator<Item = &'q Queue>) -> Result<Recording<'_>> {
+        self.refresh_params();
+        self.set_recording(true);
         let empty = Self::new(self.device());
         let contents = std::mem::replace(self, empty);
         let recording = Recording { graph: self, inner: Arc::new(RecordingInner::new(contents)) };
@@ -163,6 +165,7 @@ impl Drop for Recording<'_> {
             }
         }
         std::mem::swap(self.graph, &mut *self.inner.graph.lock());
+        self.graph.set_recording(false);
     }
 }
 

@@ -1,10 +1,12 @@
 //! Order between commands, executables and guards, on a device whose work the test completes.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
+use crate::kernel::RawKernel;
 use crate::runtime::{Device, Event, Graph, Queue};
 use crate::testing::{FakeControl, FakeDevice, FakeOptions};
-use crate::types::{Error, ErrorKind};
+use crate::types::{Error, ErrorKind, Range, RangeBound};
 
 fn manual_device() -> (Device, FakeControl) {
     let (device, control) = FakeDevice::open(FakeOptions::new().manual(true));
@@ -28,6 +30,49 @@ fn an_in_order_queue_runs_one_after_the_other() {
     let (first, second) = (queue.fill(&x, 1), queue.fill(&y, 1));
     assert_eq!(control.pending(), 2);
     assert_eq!(steps(&control, &[&first, &second]), [[true, false], [true, true]]);
+}
+
+/// The closure of the bound is code of the user's, which may use the queue.
+#[test]
+fn bounds_of_kernels_are_called_without_the_locks_of_a_recording() {
+    let (device, _control) = manual_device();
+    let (x, y) = (device.buffer::<u32>(4).unwrap(), device.buffer::<u32>(4).unwrap());
+    let queue = device.queue().unwrap();
+    let (also, other, calls) = (queue.clone(), y.clone(), Arc::new(AtomicUsize::new(0)));
+    let counted = calls.clone();
+    let kernel = RawKernel::new("add").value::<u32>("n").writes::<u32>("x").range_bound(move |args| {
+        also.fill(&other, 1);
+        counted.fetch_add(1, Ordering::Relaxed);
+        Ok(RangeBound::from([args.value::<u32>()? as usize]))
+    });
+    let kernel = kernel.host(|_, _| Ok(()));
+    let mut graph = Graph::new(&device);
+    let n = graph.param::<u32>(4);
+    graph.launch(kernel.call().value(4_u32).memory::<u32>(&x), Range::linear(4)).param("n", &n);
+    let mut last = calls.load(Ordering::Relaxed);
+    let mut is_called = || std::mem::replace(&mut last, calls.load(Ordering::Relaxed)) < last;
+    n.set(5);
+    {
+        let _recording = graph.record([&queue]).unwrap();
+        assert!(is_called(), "before the recording");
+        n.set(6);
+        queue.fill(&x, 1);
+        assert!(!is_called());
+    }
+    assert!(is_called(), "behind the recording");
+    assert_eq!((n.get(), graph.len()), (Some(6), 2));
+    n.set(7);
+    let (mut outer, flag) = (Graph::new(&device), device.buffer::<u32>(1).unwrap());
+    {
+        let _recording = outer.record([&queue]).unwrap();
+        queue.sub_graph(&graph);
+        queue.if_nonzero(&flag, &graph);
+        queue.if_nonzero_else(&flag, &graph, &graph);
+        queue.while_nonzero(&flag, &graph);
+    }
+    // The closure has filled the memory before each of them.
+    assert!(is_called() && outer.len() > 8, "{}", outer.len());
+    graph.finalize().unwrap();
 }
 
 #[test]

@@ -21,46 +21,79 @@ use crate::types::{Error, ErrorKind, Result};
 /// Applies a change now, or takes a turn behind what was submitted so far.
 pub(crate) fn apply(executable: &Arc<ExecutableInner>, change: Result<Change>) -> Applied {
     let _span = tracing::debug_span!(target: "wakegraph::update", "update").entered();
-    wake_after_locks(|| apply_or_take_turn(executable, change))
-}
-
-fn apply_or_take_turn(executable: &Arc<ExecutableInner>, change: Result<Change>) -> Applied {
     let (mut change, updatable) = match change.and_then(|change| Ok((change, Updatable::of(executable)?))) {
         Ok(known) => known,
         Err(error) => return Applied::known(Err(error)),
     };
-    let (mut current, attempt) = loop {
+    loop {
         let last = executable.state.lock().last_unfinished().map(Predecessor::Run);
         if let Err(awaited) = check_launched(&last) {
             awaited.wait();
         }
-        // Without a lock, because it calls code of the user's.
         let waits = !updatable.lock().waiting.is_empty();
+        // Without a lock, and without wakers that are called later, because it calls code of the user's.
         if !waits && let Err(error) = change.prepare(executable, updatable) {
             return Applied::known(Err(error));
         }
-        let mut current = updatable.lock();
-        let attempt = match current.waiting.is_empty() {
-            true if waits => Attempt::Stale,
-            true => try_apply(executable, &mut current, &mut change, None),
-            false => Attempt::Busy,
-        };
-        if !matches!(attempt, Attempt::Stale) {
-            break (current, attempt);
+        match wake_after_locks(|| apply_or_take_turn(executable, updatable, &mut change, waits)) {
+            Sequenced::Again => {}
+            Sequenced::Applied(result, garbage) => {
+                drop(garbage);
+                return Applied::known(result);
+            }
+            Sequenced::Wait(handle, predecessors, turn) => {
+                let (sender, receiver) = oneshot::channel();
+                // A runtime that is shutting down drops the task, and values of the user's with it, right
+                // here.
+                spawn(
+                    &handle,
+                    || "wakegraph deferred update".into(),
+                    apply_after(predecessors, DeferredUpdate { turn, sender, change }),
+                );
+                return Applied::waiting(receiver);
+            }
         }
+    }
+}
+
+/// What an attempt to apply an update has led to.
+enum Sequenced {
+    /// Something has changed meanwhile: the update is prepared again.
+    Again,
+    /// With what is to be dropped.
+    Applied(Result<()>, Option<Replaced>),
+    /// A task is to apply the update in its turn, after these.
+    Wait(Handle, Vec<Predecessor>, Turn),
+}
+
+/// Applies a change that was prepared, unless the update `waits` for others, or takes a turn.
+fn apply_or_take_turn(
+    executable: &Arc<ExecutableInner>,
+    updatable: &Updatable,
+    change: &mut Change,
+    waits: bool,
+) -> Sequenced {
+    let mut current = updatable.lock();
+    let attempt = match current.waiting.is_empty() {
+        true if waits => Attempt::Stale,
+        true => try_apply(executable, &mut current, change, None),
+        false => Attempt::Busy,
     };
-    if !matches!(attempt, Attempt::Busy) {
-        drop(current);
-        let (result, garbage) = conclude(executable, updatable, &change, attempt);
-        drop(garbage);
-        return Applied::known(result);
+    match attempt {
+        Attempt::Stale => return Sequenced::Again,
+        Attempt::Busy => {}
+        Attempt::Done(..) | Attempt::HalfWay { .. } => {
+            drop(current);
+            let (result, garbage) = conclude(executable, updatable, change, attempt);
+            return Sequenced::Applied(result, garbage);
+        }
     }
     let Ok(handle) = Handle::try_current() else {
         let why = "this update comes after a submission that still needs the host, and was made outside a \
                    tokio runtime";
         let error = Error::new(ErrorKind::InvalidOperation, why);
         let help = "update inside `#[tokio::main]`, a spawned task, or while `runtime.enter()` is held";
-        return Applied::known(Err(error.help(help)));
+        return Sequenced::Applied(Err(error.help(help)), None);
     };
     let earlier = current.waiting.iter().map(|earlier| Predecessor::Fence(earlier.fence.clone()));
     let mut predecessors: Vec<_> = earlier.collect();
@@ -71,15 +104,7 @@ fn apply_or_take_turn(executable: &Arc<ExecutableInner>, change: Result<Change>)
         current.register(executable, &[], &[]);
     }
     predecessors.extend(turn.hold_back(&mut executable.state.lock()));
-    drop(current);
-    let (sender, receiver) = oneshot::channel();
-    // A runtime that is shutting down drops the task, and values of the user's with it, right here.
-    spawn(
-        &handle,
-        || "wakegraph deferred update".into(),
-        apply_after(predecessors, DeferredUpdate { turn, sender, change }),
-    );
-    Applied::waiting(receiver)
+    Sequenced::Wait(handle, predecessors, turn)
 }
 
 /// An update that waits. It lets submissions go on before it drops values of the user's, which may submit.

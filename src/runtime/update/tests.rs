@@ -1,11 +1,17 @@
 //! What cannot be seen from outside: memory that is let go, locks that are not taken.
 
+use std::pin::Pin;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::task::{Context, Wake, Waker};
+use std::thread::{self, Thread};
+use std::time::{Duration, Instant};
 
+use crate::kernel::RawKernel;
 use crate::runtime::execution::conflicts::registers_locked;
 use crate::runtime::{Buffer, Device, ExecutableGraph, FinalizeOptions, Graph};
 use crate::testing::{FakeDevice, FakeOptions};
-use crate::{NodeId, Range};
+use crate::{NodeId, Range, RangeBound};
 
 crate::kernel! {
     fn mix(n: u32, x: &mut [u32]) {
@@ -127,4 +133,46 @@ fn runs_before_an_update_do_not_hold_the_new_memory() {
     assert_eq!(other.event().run().comes_after(), 0);
     control.complete_all();
     block_on(async { (running.await, other.await) }).0.unwrap();
+}
+
+/// Unparks a thread.
+struct Unpark(Thread);
+
+impl Wake for Unpark {
+    fn wake(self: Arc<Self>) {
+        self.0.unpark();
+    }
+}
+
+/// The closure of a bound awaits a submission, which its own thread completes.
+#[test]
+fn bounds_of_kernels_may_await_submissions() {
+    let (device, control) = FakeDevice::open(FakeOptions::new().manual(true));
+    let device = Device::from_hal(device);
+    let [x, y] = [(); 2].map(|()| device.buffer::<u32>(4).unwrap());
+    let (other, _) = launch(&device, &y);
+    let is_awaited = Arc::new(AtomicBool::new(false));
+    let awaited = is_awaited.clone();
+    let kernel = RawKernel::new("add").value::<u32>("n").writes::<u32>("x").range_bound(move |args| {
+        if args.value::<u32>()? == 7 {
+            let mut submission = other.submit();
+            let waker = Waker::from(Arc::new(Unpark(thread::current())));
+            let cx = &mut Context::from_waker(&waker);
+            assert!(Pin::new(&mut submission).poll(cx).is_pending());
+            control.complete_all();
+            // As an executor does that finds nothing more to do.
+            thread::park_timeout(Duration::from_secs(60));
+            awaited.store(Pin::new(&mut submission).poll(cx).is_ready(), Ordering::Relaxed);
+        }
+        Ok(RangeBound::ANY)
+    });
+    let kernel = kernel.host(|_, _| Ok(()));
+    let mut graph = Graph::new(&device);
+    let n = graph.param::<u32>(4);
+    graph.launch(kernel.call().value(4_u32).memory::<u32>(&x), Range::linear(4)).param("n", &n);
+    let exec = graph.finalize_with(FinalizeOptions::new().updatable(true)).unwrap();
+    let begun = Instant::now();
+    block_on(exec.update().param(&n, 7).apply()).unwrap();
+    assert!(is_awaited.load(Ordering::Relaxed));
+    assert!(begun.elapsed() < Duration::from_secs(60), "nothing has woken the closure");
 }

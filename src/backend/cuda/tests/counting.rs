@@ -71,6 +71,22 @@ fn a_timed_signal_is_recorded_in_the_place_of_a_counter() {
 }
 
 #[test]
+fn the_nodes_that_record_times_have_events_that_live() {
+    let bench = Bench::new();
+    let memory = bench.memory();
+    let desc = CommandBufferDesc { profiling: true, ..PLAIN };
+    let (buffer, _) = bench.chain(desc, &[bench.launch(1, &memory), bench.launch(2, &memory)]);
+    let set = || fake::calls("cuGraphExecEventRecordNodeSetEvent");
+    let timed = bench.device.create_event(&EventDesc { profiling: true }).unwrap();
+    for event in [timed, bench.event()] {
+        let before = set();
+        bench.enqueue(&*buffer, &[], &event).unwrap();
+        assert!(matches!(event.wait(None), EventStatus::Complete));
+        assert_eq!(set() - before, 4, "one before and one behind each command");
+    }
+}
+
+#[test]
 fn batches_are_not_counted() {
     let bench = Bench::new();
     let memory = bench.memory();

@@ -12,6 +12,7 @@ mod stream_tasks;
 mod updates;
 
 use std::sync::{Arc, Barrier};
+use std::time::{Duration, Instant};
 
 use super::device::CudaDevice;
 use super::*;
@@ -302,6 +303,43 @@ fn a_failed_query_says_nothing_about_the_work() {
         assert!(matches!(first.status(), EventStatus::Pending));
     }
     assert!(matches!(second.status(), EventStatus::Complete));
+}
+
+/// As after an unknown error (999).
+#[test]
+fn a_device_whose_queries_all_fail_is_given_up() {
+    for (desc, query) in [(PLAIN, "cuEventQuery"), (LOW_LATENCY, "cuStreamQuery")] {
+        is_given_up_if_all_fail(desc, query);
+    }
+}
+
+fn is_given_up_if_all_fail(desc: CommandBufferDesc, query: &'static str) {
+    let bench = Bench::new();
+    let memory = bench.memory();
+    let (buffer, _) = bench.chain(desc, &[bench.launch(1, &memory)]);
+    let events = [bench.event(), bench.event(), bench.event()];
+    for event in &events[..2] {
+        let queue = bench.device.create_queue(&QueueDesc::new(QueueOrder::InOrder)).unwrap();
+        // SAFETY: the fake driver runs nothing.
+        unsafe { buffer.enqueue(&*queue, WaitList::NONE, Signal::new(event)) }.unwrap();
+    }
+    fake::hold(true);
+    fake::fail(query, usize::MAX, UNKNOWN);
+    assert!(matches!(events[0].status(), EventStatus::Pending) && !bench.device.may_still_run());
+    // Without pauses: some of these polls ask nothing.
+    let end = Instant::now() + Duration::from_secs(60);
+    while matches!(events[0].status(), EventStatus::Pending) {
+        assert!(Instant::now() < end, "it stays pending");
+    }
+    let error = failed(events[0].status());
+    assert_eq!(error.kind(), ErrorKind::DeviceLost);
+    assert!(error.message().contains("(999)"), "{error}");
+    fake::succeed(query);
+    assert_eq!(failed(events[1].status()).kind(), ErrorKind::DeviceLost);
+    assert!(bench.device.may_still_run());
+    let refused = bench.enqueue(&*buffer, &[], &events[2]).unwrap_err();
+    assert_eq!(refused.kind(), ErrorKind::DeviceLost);
+    fake::hold(false);
 }
 
 /// A query of a complete event takes a microsecond and a half.

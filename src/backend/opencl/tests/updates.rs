@@ -191,6 +191,8 @@ thread_local! {
     static CREATED: Cell<usize> = const { Cell::new(0) };
     /// The value that the driver refuses as an argument.
     static REFUSED: Cell<Option<u32>> = const { Cell::new(None) };
+    /// Whether it refuses all arguments.
+    static REFUSES_ALL: Cell<bool> = const { Cell::new(false) };
 }
 
 unsafe extern "C" fn count_kernels(program: *mut c_void, name: *const c_char, code: *mut i32) -> *mut c_void {
@@ -201,6 +203,9 @@ unsafe extern "C" fn count_kernels(program: *mut c_void, name: *const c_char, co
 }
 
 unsafe extern "C" fn refuse_value(kernel: *mut c_void, index: u32, len: usize, value: *const c_void) -> i32 {
+    if REFUSES_ALL.get() {
+        return sys::CL_OUT_OF_RESOURCES;
+    }
     // SAFETY: the first argument of the test's kernels has four bytes.
     if index == 0 && REFUSED.get().is_some_and(|refused| unsafe { value.cast::<u32>().read() } == refused) {
         return sys::CL_OUT_OF_RESOURCES;
@@ -208,6 +213,32 @@ unsafe extern "C" fn refuse_value(kernel: *mut c_void, index: u32, len: usize, v
     let set = sys::core().unwrap().clSetKernelArg.unwrap();
     // SAFETY: passed on to the caller.
     unsafe { set(kernel, index, len, value) }
+}
+
+/// The arguments of the driver's kernel may be the new ones or the old ones then.
+#[test]
+fn nothing_runs_after_an_update_that_cannot_be_undone() {
+    for index in 0..OpenclBackend.device_count().unwrap_or(0) {
+        let options = OpenclOptions::new().lowering(Lowering::Replay);
+        let device = OpenclDevice::open_changed(index, options, |platform| {
+            let mut core = platform.core.clone();
+            core.clSetKernelArg = Some(refuse_value);
+            platform.core = kept(core);
+        });
+        let mut bench = Bench::on(device.unwrap(), true, QueueOrder::InOrder);
+        let update = CommandUpdate::new(bench.handle).args([(0, number(300))]);
+        REFUSES_ALL.set(true);
+        let refused = bench.buffer.update(std::slice::from_ref(&update)).unwrap_err();
+        REFUSES_ALL.set(false);
+        assert!(refused.message().contains("could not be undone"), "{refused}");
+        let signal = Signal::new(&bench.done);
+        // SAFETY: nothing is enqueued.
+        let enqueued = unsafe { bench.buffer.enqueue(&*bench.queue, WaitList::NONE, signal) };
+        for refused in [enqueued, bench.buffer.update(&[update])] {
+            assert!(refused.unwrap_err().message().contains("could not be undone"));
+        }
+        assert!(matches!(bench.done.status(), EventStatus::Idle));
+    }
 }
 
 /// An update of a replayed launch changes the arguments of the driver's kernel. If the driver refuses

@@ -4,9 +4,10 @@ use std::any::Any;
 use std::sync::Arc;
 
 use super::objects::{GraphObjects, InstantiatedGraph as _};
+use crate::hal::support::refusal::half_updated;
 use crate::hal::support::retired::Retired;
 use crate::hal::support::streams::{ContextFailure, DriverStream, RawEvent};
-use crate::types::{Error, ErrorKind, Result};
+use crate::types::{Error, Result};
 
 /// An instantiated graph, and what launches of it in flight may still use.
 #[derive(Debug)]
@@ -111,8 +112,7 @@ impl<D: GraphObjects> LaunchableGraph<D> {
     /// The error of a change that has failed. If it could not be undone, nothing is launched from now on.
     pub(crate) fn failed(&mut self, error: Error, undone: Result<()>) -> Error {
         let Err(cause) = undone else { return error };
-        let why = format!("an update failed half-way and could not be undone ({cause}): {}", error.message());
-        let unknown = Error::new(ErrorKind::Driver, why)
+        let unknown = half_updated(&error, &cause)
             .help("update everything from a graph with `update_from`, or finalize the graph again");
         self.broken = Some(unknown.clone());
         unknown

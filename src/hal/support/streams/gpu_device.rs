@@ -98,6 +98,10 @@ unsafe impl<D: GpuBackend> Device for GpuDevice<D> {
         self.inner.context().health().status()
     }
 
+    fn may_still_run(&self) -> bool {
+        self.inner.context().health().may_still_run()
+    }
+
     /// The host's own clock: device times are converted to it.
     fn clock(&self) -> Result<ClockSample> {
         let host = Instant::now();

@@ -55,13 +55,16 @@ impl<D: StreamDevice> StreamQueue<D> {
         let awaited = AwaitedSignals::of(wait)?;
         let enqueue = |records: &Arc<EventRecords<D::Context>>| -> Result<StreamSignal<D>> {
             let WaitedSignals { needs, failure } = self.wait_for(awaited)?;
+            if let Some(commands) = timed_commands {
+                // Also for an event without times: what is enqueued records them.
+                records.reserve(context, commands)?;
+            }
             let mut times = None;
             if (timed_commands.is_some() || self.desc.profiling || signal.timed)
                 && let Some(first) = &records.start
             {
                 let commands = timed_commands.unwrap_or(0);
                 times = Some(SignalTimes::begin(device.clock().base()?, commands));
-                records.reserve(context, commands)?;
                 first.record(stream)?;
             }
             // What does not run keeps its place in the order.

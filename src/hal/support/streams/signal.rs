@@ -11,10 +11,11 @@ use super::context::{ContextFailure, DriverContext as _};
 use super::device::{CountedEnd as _, StreamDevice};
 use super::stream::{DriverStream, RawEvent, StreamContext};
 use crate::hal::support::dependency::{Dependencies, EnqueueOutcome, SettleStep, release};
+use crate::hal::support::health::FailedPolls;
 use crate::hal::support::refusal;
 use crate::hal::support::signals::EnqueueSignal;
 use crate::hal::{EventProfile, EventStatus};
-use crate::types::{Error, ErrorKind, Result};
+use crate::types::{Error, Result};
 
 /// One enqueue.
 ///
@@ -29,6 +30,7 @@ pub(crate) struct StreamSignal<D: StreamDevice> {
     /// Why the enqueue fails once its work is over.
     failure: Option<Error>,
     times: Option<SignalTimes<D::Context>>,
+    failed_polls: FailedPolls,
     pending: Mutex<PendingSignal<D>>,
     outcome: EnqueueOutcome,
 }
@@ -115,6 +117,7 @@ impl<D: StreamDevice> StreamSignal<D> {
             end,
             failure: None,
             times,
+            failed_polls: FailedPolls::default(),
             pending: Mutex::new(PendingSignal { needs, kept, next_query: None, seen: 0 }),
             outcome: EnqueueOutcome::default(),
         }
@@ -126,19 +129,21 @@ impl<D: StreamDevice> StreamSignal<D> {
         self
     }
 
-    /// Whether the work is over.
-    fn is_over(&self, pending: &mut PendingSignal<D>) -> Result<bool, ContextFailure<D::Context>> {
+    /// Whether the work is over; `None` if it is not known to be, and the driver was not asked.
+    fn is_over(&self, pending: &mut PendingSignal<D>) -> Result<Option<bool>, ContextFailure<D::Context>> {
         match &self.end {
-            SignalEnd::Recorded(sequence) => self.stream.has_completed(*sequence, &self.records.end),
-            SignalEnd::Broken(_) => self.stream.is_idle(),
-            SignalEnd::Counted(run) if run.is_over() => Ok(true),
+            SignalEnd::Recorded(sequence) => {
+                self.stream.has_completed(*sequence, &self.records.end).map(Some)
+            }
+            SignalEnd::Broken(_) => self.stream.is_idle().map(Some),
+            SignalEnd::Counted(run) if run.is_over() => Ok(Some(true)),
             SignalEnd::Counted(_) => {
                 let now = Instant::now();
                 let is_due = pending.next_query.is_some_and(|next| next <= now);
                 if is_due || pending.next_query.is_none() {
                     pending.next_query = Some(now + BETWEEN_QUERIES);
                 }
-                Ok(is_due && self.stream.is_idle()?)
+                is_due.then(|| self.stream.is_idle()).transpose()
             }
         }
     }
@@ -221,19 +226,17 @@ impl<D: StreamDevice> EnqueueSignal for StreamSignal<D> {
         let lost = context.health().lost();
         if lost.is_none() {
             match self.is_over(&mut pending) {
-                Ok(true) => {}
-                Ok(false) => return SettleStep::Pending,
+                Ok(Some(true)) => {}
+                Ok(Some(false)) => {
+                    self.failed_polls.reset();
+                    return SettleStep::Pending;
+                }
+                Ok(None) => return SettleStep::Pending,
                 Err(failure) => {
                     // Without the lock, as this logs.
                     drop(pending);
-                    let error = context.error(failure);
-                    if error.kind() == ErrorKind::DeviceLost {
-                        return self.attempt();
-                    }
-                    // Any other failure is one of the query. It says nothing about the work, which
-                    // may still run.
-                    tracing::trace!(target: "wakegraph", %error, "an event could not be queried");
-                    return SettleStep::Pending;
+                    let lost = context.health().poll_failed(&self.failed_polls, failure);
+                    return if lost.is_some() { self.attempt() } else { SettleStep::Pending };
                 }
             }
             if let Some(needed) = pending.needs.first_open() {
@@ -253,8 +256,11 @@ impl<D: StreamDevice> EnqueueSignal for StreamSignal<D> {
         let broken = self.failure.as_ref().or(broken);
         // Under the lock: a thread that finds no dependencies finds the outcome known.
         self.outcome.set(lost.or(pending.needs.failure()).or(broken).cloned());
-        let settled = (std::mem::take(&mut pending.needs), pending.kept.take());
-        drop((pending, settled));
+        let (needs, kept) = (std::mem::take(&mut pending.needs), pending.kept.take());
+        drop((pending, needs));
+        if context.health().may_still_run() {
+            std::mem::forget(kept);
+        }
         SettleStep::Settled
     }
 }

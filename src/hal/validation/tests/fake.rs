@@ -11,7 +11,7 @@ use parking_lot::Mutex;
 
 use crate::hal::{
     Appended, Capabilities, ClockSample, Command, CommandBuffer, CommandBufferDesc, CommandBufferId,
-    CommandBufferInfo, CommandBufferState, CommandChange, CommandUpdate, Device, DeviceInfo, Event,
+    CommandBufferInfo, CommandBufferState, CommandChange, CommandUpdate, Device, DeviceInfo, Enqueued, Event,
     EventDesc, EventProfile, EventStatus, Kernel, KernelDesc, Memory, MemoryDesc, MemoryKind, Param, Queue,
     QueueDesc, Signal, SyncPoint, UpdateCapabilities, UsmPointer, WaitList,
 };
@@ -271,6 +271,11 @@ impl Queue for FakeQueue {
         let token = signal.notification.map(|notification| notification.token);
         self.log.note(format!("queue {command:?} after {} events, token {token:?}", wait.events().count()));
         Ok(())
+    }
+
+    unsafe fn enqueue_batch(&self, buffers: &[&dyn CommandBuffer], _: Signal<'_>) -> Enqueued {
+        self.log.note(format!("batch of {}", buffers.len()));
+        Enqueued::new(buffers.len(), None)
     }
 
     fn flush(&self) -> Result<()> {

@@ -89,6 +89,32 @@ fn the_queue_is_of_this_device() {
 }
 
 #[test]
+fn a_batch_has_finalized_buffers_of_this_device() {
+    let (this, other) = (Fixture::new(), Fixture::new());
+    let batch = |buffers: &[&ValidatedCommandBuffer]| {
+        // SAFETY: the fake backend touches no memory.
+        unsafe { this.queue().enqueue_batch(buffers, Signal::new(&this.event())) }
+    };
+    let [unfinished, mut foreign, mut ready] = [this.buffer(), other.buffer(), this.buffer()];
+    foreign.finalize().unwrap();
+    ready.finalize().unwrap();
+    this.log.take();
+    let check = |buffers: &[&ValidatedCommandBuffer], count, kind, message: &str| {
+        let enqueued = batch(buffers);
+        assert_eq!(enqueued.count, count);
+        refused(Err::<(), _>(enqueued.failure.unwrap()), kind, message);
+    };
+    let message = "command-buffer: enqueued before finalize";
+    check(&[&unfinished], 0, ErrorKind::InvalidOperation, message);
+    let (ours, theirs) = (this.device.info().id, other.device.info().id);
+    let of_theirs = format!("command-buffer: the queue belongs to {ours}, the command-buffer to {theirs}");
+    check(&[&foreign], 0, ErrorKind::InvalidArgument, &of_theirs);
+    assert!(this.log.take().is_empty());
+    check(&[&ready, &ready, &unfinished, &ready], 2, ErrorKind::InvalidOperation, message);
+    assert_eq!(this.log.take(), ["batch of 2"]);
+}
+
+#[test]
 fn notifications_flush_and_finish_are_passed_on() {
     let this = Fixture::new();
     let (mut buffer, queue, done) = (this.buffer(), this.queue(), this.event());

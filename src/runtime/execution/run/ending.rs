@@ -1,14 +1,17 @@
 //! The end of partitions, and with the last of them of the run.
 
+use std::sync::Arc;
+
 use crate::hal::EventStatus;
 use crate::runtime::completion::clock;
 use crate::runtime::execution::deadline;
+use crate::runtime::execution::partitions::PartitionExec;
 use crate::runtime::execution::run::cancel::cancelled;
 use crate::runtime::execution::run::chain::end_in_order;
 use crate::runtime::execution::run::extras::{RunExtras, UntilEnd};
 use crate::runtime::execution::run::host_scheduler::{HostScheduler, Ready};
 use crate::runtime::execution::run::{ENQUEUED, FAILED, Go, Run, RunInner, SUCCEEDED};
-use crate::runtime::execution::template::RunOwner;
+use crate::runtime::execution::template::{RunOwner, RunTemplate};
 use crate::runtime::resource::device::Device;
 use crate::sync::Ordering;
 use crate::types::{Error, ErrorKind, Result};
@@ -151,7 +154,7 @@ impl Run {
             self.metrics.ended(failure.map(|failure| failure.kind()));
             (owner, inner.extras.if_made(RunExtras::end))
         };
-        let UntilEnd { scheduler, depends_on, comes_after, retired, trace } = until_end;
+        let UntilEnd { scheduler, depends_on, comes_after, retired, guards, trace } = until_end;
         if self.waiting.is_timed {
             self.learn(&owner);
         }
@@ -163,12 +166,27 @@ impl Run {
         // What listens may format an error of the user's.
         trace.iter().for_each(|trace| catch_and_log("what traces a run", || self.finish_trace(trace)));
         self.done.set();
+        let may_run = self.has_failed() && may_still_run(&owner);
+        if may_run {
+            Arc::clone(&owner).keep_for_ever();
+        }
         // These go last: they may be the only ones left.
         drop((owner, scheduler, depends_on, comes_after));
-        if !retired.is_empty() {
+        if may_run {
+            std::mem::forget(retired);
+        } else if !retired.is_empty() {
             drop_later(retired);
         }
+        if !guards.is_empty() {
+            drop_later(guards);
+        }
     }
+}
+
+/// Whether a device of the run is lost because its driver no longer says whether work is over.
+fn may_still_run(template: &RunTemplate) -> bool {
+    let mut devices = template.partitions.iter().filter_map(PartitionExec::device);
+    devices.any(|device| device.hal().may_still_run())
 }
 
 /// Whether a run's failure is not replaced by `later`: the first one counts, but a cause says more
@@ -182,7 +200,8 @@ fn says_enough(inner: &RunInner, later: &Failure) -> bool {
 #[cfg(test)]
 mod tests {
     use std::fmt;
-    use std::time::Duration;
+    use std::sync::Arc;
+    use std::time::{Duration, Instant};
 
     use tokio::time::timeout;
     use tracing::field::{Field, Visit};
@@ -260,6 +279,39 @@ mod tests {
             control.lose_device();
             assert!(lost.is_finished() && device.health().borrow().is_lost());
         });
+    }
+
+    #[test]
+    fn what_a_device_may_still_use_is_never_released() {
+        for is_given_up in [false, true] {
+            let (device, control) = FakeDevice::open(FakeOptions::new().manual(true));
+            let device = Device::from_hal(device);
+            let (owner, mut graph) = (Arc::new(vec![1_u32; 4]), Graph::new(&device));
+            // SAFETY: the elements live until the owner is dropped, and nothing else uses them.
+            #[expect(unsafe_code, reason = "registers memory")]
+            let source = unsafe { device.register::<u32>(owner.as_ptr().addr(), 4, owner.clone()) };
+            graph.copy(source.unwrap(), device.buffer::<u32>(4).unwrap());
+            let exec = graph.finalize().unwrap();
+            drop(graph);
+            let submission = exec.submit();
+            match is_given_up {
+                true => control.give_up(),
+                false => control.lose_device(),
+            }
+            assert!(submission.is_finished());
+            let run = submission.event().run().clone();
+            assert_eq!(run.result().unwrap_err().kind(), ErrorKind::DeviceLost);
+            drop((submission, run, exec));
+            if is_given_up {
+                assert_eq!(Arc::strong_count(&owner), 2);
+                continue;
+            }
+            let end = Instant::now() + Duration::from_secs(60);
+            while Arc::strong_count(&owner) > 1 {
+                assert!(Instant::now() < end, "the memory of a lost device is released");
+                std::thread::yield_now();
+            }
+        }
     }
 
     #[test]

@@ -11,7 +11,7 @@ use crate::runtime::completion::clock;
 use crate::runtime::execution::host_task::NestedRun;
 use crate::runtime::execution::labels::Labels;
 use crate::runtime::execution::profile::Profile;
-use crate::runtime::execution::run::{HostScheduler, Replaced, Run, RunTrace};
+use crate::runtime::execution::run::{EndGuard, HostScheduler, Replaced, Run, RunTrace};
 use crate::util::deferred_drop::Failure;
 
 /// What only some runs have.
@@ -41,6 +41,8 @@ pub(super) struct UntilEnd {
     pub(super) comes_after: SmallVec<[Arc<Run>; 1]>,
     /// What updates have taken out of the executable, and this run or one before it still uses.
     pub(super) retired: Vec<Replaced>,
+    /// What is to be dropped when the run is over.
+    pub(super) guards: Vec<EndGuard>,
     pub(super) trace: Option<Arc<RunTrace>>,
 }
 

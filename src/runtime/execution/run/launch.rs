@@ -8,6 +8,8 @@ use crate::runtime::execution::run::Run;
 use crate::runtime::execution::run::enqueue::enqueue;
 use crate::runtime::execution::template::RunOwner;
 use crate::sync::Ordering;
+use crate::types::{Error, ErrorKind};
+use crate::util::panics::catch;
 
 /// `submit` launches it.
 pub(super) const AT_SUBMIT: u8 = 0;
@@ -51,6 +53,11 @@ impl Run {
         launch.compare_exchange(HANDED_OVER, LAUNCHING, Ordering::AcqRel, Ordering::Acquire).is_ok()
     }
 
+    /// Whether a thread is launching it.
+    pub(crate) fn is_being_launched(&self) -> bool {
+        self.progress.launch.load(Ordering::Acquire) == LAUNCHING
+    }
+
     /// The caller does not launch it after all.
     pub(crate) fn give_launch_back(&self) {
         self.inner.lock().extras.if_made(|extras| extras.batch_event = None);
@@ -81,10 +88,26 @@ impl Run {
 
     /// Launches it on the queue of its executable.
     pub(crate) fn launch_alone(self: &Arc<Self>, owner: &dyn RunOwner) {
-        if enqueue(owner, self, 0, &[], &[]) {
-            self.set_all_enqueued();
+        match catch(|| enqueue(owner, self, 0, &[], &[])) {
+            Ok(true) => self.set_all_enqueued(),
+            Ok(false) => {}
+            Err(panic) => self.end_after_panic(owner.partitions[0].queue(), &panic),
         }
         self.progress.launch.store(ALONE, Ordering::Release);
+    }
+
+    /// Its launch on a queue has panicked, as what listens to the log of a backend may. The device may have
+    /// been given the run, so it ends, with an error, once nothing is left on the queue.
+    pub(crate) fn end_after_panic(&self, queue: Option<&hal::ValidatedQueue>, panic: &str) {
+        let is_over = match catch(|| queue.map_or(Ok(()), hal::ValidatedQueue::finish)) {
+            Ok(finished) => finished.map_or_else(|error| error.kind() == ErrorKind::DeviceLost, |()| true),
+            Err(_) => false,
+        };
+        if !is_over {
+            self.owner().into_iter().for_each(RunOwner::keep_for_ever);
+        }
+        let error = Error::new(ErrorKind::Bug, format!("the launch of the run panicked: {panic}"));
+        self.finish(0, Err(error));
     }
 
     /// Whether everything of it is on devices, so that they can wait for it. Sees to it, if it was

@@ -112,6 +112,9 @@ impl RunInner {
 /// What an update has taken out of an executable.
 pub(crate) type Replaced = Box<dyn Any + Send>;
 
+/// A value whose drop tells others that a run is over.
+pub(crate) type EndGuard = Box<dyn Any + Send>;
+
 /// What to do with a partition whose predecessors are final.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Go {
@@ -374,6 +377,16 @@ impl Run {
             return Some(retired);
         }
         inner.extras.get_or_make().until_end.retired.push(retired);
+        None
+    }
+
+    /// Drops the guard when this run is over. Gives it back if it is over.
+    pub(crate) fn drop_at_end(&self, guard: EndGuard) -> Option<EndGuard> {
+        let mut inner = self.inner.lock();
+        if inner.owner.is_none() {
+            return Some(guard);
+        }
+        inner.extras.get_or_make().until_end.guards.push(guard);
         None
     }
 

@@ -93,6 +93,6 @@ impl Run {
         }
         let stalls: Vec<_> = devices.into_iter().map(|device| device.stall(error.clone())).collect();
         // If the run is over by now, they end here.
-        drop(self.keep(Box::new(stalls)));
+        drop(self.drop_at_end(Box::new(stalls)));
     }
 }

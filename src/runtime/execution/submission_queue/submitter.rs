@@ -15,7 +15,7 @@ use crate::runtime::execution::submission_queue::{LeftRun, SubmissionQueue, Thre
 use crate::runtime::resource::device::Device;
 use crate::sync::Ordering;
 use crate::types::{Error, ErrorKind, Result};
-use crate::util::panics::catch_and_log;
+use crate::util::panics::{catch, catch_and_log};
 
 /// What the reactor's thread launches, and has launched.
 #[derive(Default)]
@@ -139,9 +139,20 @@ impl SubmitterState {
         more
     }
 
+    /// Launches some of the waiting runs. Where that panics, they end: no other thread would launch them.
     fn launch(&mut self) {
-        let most = if self.waiting.len() < PLENTY { MOST / 2 } else { MOST };
         let mut runs = Runs::new();
+        let Err(panic) = catch(|| self.launch_some(&mut runs)) else { return };
+        let queue = self.queues.get(self.next_queue).map(|shared| &*shared.queue);
+        for LeftRun { run, .. } in runs.into_iter().filter(|left| left.run.is_being_launched()) {
+            run.end_after_panic(queue, &panic);
+            run.set_launched(false);
+        }
+    }
+
+    /// Takes some of the waiting runs into `runs`, and out again when they are launched or over.
+    fn launch_some(&mut self, runs: &mut Runs) {
+        let most = if self.waiting.len() < PLENTY { MOST / 2 } else { MOST };
         while runs.len() < most
             && let Some(left) = self.waiting.pop_front()
         {
@@ -171,28 +182,29 @@ impl SubmitterState {
         &mut self,
         SharedQueue { queue, queue_number }: &SharedQueue,
         event: Arc<dyn hal::Event>,
-        mut runs: Runs,
+        runs: &mut Runs,
     ) {
         runs.iter().for_each(|left| left.run.set_batch_event(&event));
         let owners = runs.iter().map(|left| &*left.owner);
         let hal::Enqueued { count, failure } = enqueue_batch(owners, queue, &event);
-        let rest: Runs = runs.drain(count..).collect();
-        runs.iter().for_each(|left| left.run.set_launched(true));
-        if runs.is_empty() {
-            self.spare_events.push_back(event);
-        } else {
-            self.batches.push_back(Batch { runs, event, queue_number: *queue_number, launched: now() });
-        }
-        let mut rest = rest.into_iter();
-        if let Some(LeftRun { run: refused, .. }) = rest.next() {
-            let bug = || Error::new(ErrorKind::Bug, "a batch was enqueued in part, without a reason");
-            refused.finish(0, Err(failure.unwrap_or_else(bug)));
-            refused.set_launched(false);
-        }
+        let mut rest = runs.drain(count..);
+        let refused = rest.next();
         rest.rev().for_each(|left| {
             left.run.give_launch_back();
             self.waiting.push_front(left);
         });
+        if let Some(LeftRun { run: refused, .. }) = refused {
+            let bug = || Error::new(ErrorKind::Bug, "a batch was enqueued in part, without a reason");
+            refused.finish(0, Err(failure.unwrap_or_else(bug)));
+            refused.set_launched(false);
+        }
+        runs.iter().for_each(|left| left.run.set_launched(true));
+        if runs.is_empty() {
+            self.spare_events.push_back(event);
+        } else {
+            let runs = std::mem::take(runs);
+            self.batches.push_back(Batch { runs, event, queue_number: *queue_number, launched: now() });
+        }
     }
 
     /// Polls the oldest batch. If that takes long, its runs go to `watch`.

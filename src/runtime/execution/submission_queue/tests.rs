@@ -332,6 +332,60 @@ fn a_lost_device_fails_all() {
     }
 }
 
+/// Has the device complete what it has until all are over.
+fn complete_until_finished<'a>(
+    control: &FakeControl,
+    mut all: impl Iterator<Item = &'a Submission> + Clone,
+) -> Vec<Option<ErrorKind>> {
+    let end = Instant::now() + Duration::from_secs(60);
+    while !all.clone().all(Submission::is_finished) {
+        control.complete_all();
+        assert!(Instant::now() < end, "a submission does not end");
+        thread::yield_now();
+    }
+    let kinds = all.by_ref().map(|submission| run_of(submission).result().err().map(|error| error.kind()));
+    kinds.collect()
+}
+
+#[test]
+fn the_runs_of_a_batch_whose_launch_panics_end_with_an_error() {
+    let (device, control) = device();
+    let execs = execs(&device, MANY, FinalizeOptions::new());
+    let before = load(&execs);
+    let left: Vec<_> = {
+        let _held = hold(&device);
+        let left: Vec<_> = execs[HIGH_LOAD as usize..].iter().map(ExecutableGraph::submit).collect();
+        assert!(left.iter().all(|submission| run_of(submission).is_left_to_reactor()));
+        // The device has been given two of a batch by then.
+        control.panic_after(2);
+        left
+    };
+    let kinds = complete_until_finished(&control, left.iter());
+    let failed = kinds.iter().filter(|kind| **kind == Some(ErrorKind::Bug)).count();
+    assert!(failed > 2 && kinds.iter().flatten().count() == failed, "{kinds:?}");
+    // All others go on.
+    let again: Vec<_> = execs.iter().map(ExecutableGraph::submit).collect();
+    let kinds = complete_until_finished(&control, before.iter().chain(&again));
+    assert!(kinds.iter().all(Option::is_none), "{kinds:?}");
+}
+
+#[test]
+fn a_run_whose_own_launch_panics_ends_with_an_error() {
+    let (device, control) = device();
+    let execs = execs(&device, MANY, FinalizeOptions::new());
+    let before = load(&execs);
+    let exec = execs.last().unwrap();
+    let _held = hold(&device);
+    let first = exec.submit();
+    assert!(run_of(&first).is_left_to_reactor());
+    control.panic_after(0);
+    // Launches the first one itself.
+    let second = exec.submit();
+    let kinds = complete_until_finished(&control, [&first, &second].into_iter().chain(&before));
+    assert_eq!(kinds[..2], [Some(ErrorKind::Bug), None]);
+    assert!(kinds[2..].iter().all(Option::is_none));
+}
+
 /// Counts how often the submission is polled.
 async fn counting(submission: Submission, polls: Arc<AtomicUsize>) {
     let mut submission = pin!(submission);
