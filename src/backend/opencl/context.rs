@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use super::driver_queue::DriverQueue;
 use super::features::{self, OpenclFeatures, POCL};
+use super::late_callbacks::LateCallbacks;
 use super::options::OpenclOptions;
 use super::platform::{Id, Platform};
 use super::query::{self, Query as _};
@@ -33,6 +34,8 @@ pub(super) struct OpenclContext {
     pub(super) options: OpenclOptions,
     /// The programs by their code (`program.rs`).
     pub(super) programs: ProgramCache<Vec<u8>, Owned<Program>>,
+    /// Where a thread that waits makes late callbacks come earlier.
+    pub(super) late_callbacks: Option<Arc<LateCallbacks>>,
     pub(super) health: DeviceHealth,
     /// An in-order queue without profiling for the backend's own reads, writes and recordings.
     service: OnceLock<DriverQueue>,
@@ -94,6 +97,7 @@ impl OpenclContext {
             features,
             options,
             programs: ProgramCache::new(PROGRAMS),
+            late_callbacks: features.waiting_runs_kernels.then(Arc::default),
             health,
             service: OnceLock::new(),
             part,

@@ -43,6 +43,8 @@ pub(super) struct OpenclFeatures {
     /// Whether a command that waits for an event that fails is over at once, what waits for it is skipped and
     /// reported as complete, and what comes after either runs.
     pub(super) failure_skips: bool,
+    /// Whether a thread that waits for an event takes part in the kernels before it.
+    pub(super) waiting_runs_kernels: bool,
     /// Whether a queue can be created with a priority.
     pub(super) queue_priorities: bool,
 }
@@ -91,6 +93,7 @@ impl OpenclFeatures {
             late_times: platform == NVIDIA,
             finish_completes_markers: platform != NVIDIA,
             failure_skips: platform == INTEL,
+            waiting_runs_kernels: platform == INTEL && is_cpu(device).unwrap_or(false),
             queue_priorities: numeric >= (2, 0) && extension(device, "cl_khr_priority_hints").is_some(),
         }
     }
@@ -116,6 +119,10 @@ impl RecordingFeatures {
             },
         })
     }
+}
+
+fn is_cpu(device: &impl Query) -> DriverResult<bool> {
+    Ok(device.value::<sys::cl_device_type>(sys::CL_DEVICE_TYPE)? & sys::CL_DEVICE_TYPE_CPU != 0)
 }
 
 /// The two numbers in "OpenCL 3.0 some text"; without them, the oldest version that is supported.
@@ -159,8 +166,7 @@ pub(super) fn capabilities(
     let bytes = |what| Ok(device.value::<u64>(what)?.try_into().unwrap_or(usize::MAX));
     let queues = device.value::<sys::cl_bitfield>(sys::CL_DEVICE_QUEUE_ON_HOST_PROPERTIES)?;
     let sizes = device.values::<usize>(sys::CL_DEVICE_MAX_WORK_ITEM_SIZES)?;
-    let kind = device.value::<sys::cl_device_type>(sys::CL_DEVICE_TYPE)?;
-    let is_cpu = kind & sys::CL_DEVICE_TYPE_CPU != 0;
+    let is_cpu = is_cpu(device)?;
     Ok(Capabilities {
         commands,
         update: UpdateCapabilities::all(),

@@ -39,6 +39,7 @@ mod features;
 mod foreign;
 mod host_copy;
 mod kernel;
+mod late_callbacks;
 mod lower;
 mod memory;
 mod mutable;

@@ -12,6 +12,7 @@ use super::callback;
 use super::context::OpenclContext;
 use super::driver_queue::DriverQueue;
 use super::error;
+use super::late_callbacks::{ExpectedCallback, LateCallbacks, WaitedEvent};
 use super::query;
 use super::sys::{self, DriverResult, Event, Owned};
 use crate::hal::support::command_times::{JoinedTimes, join};
@@ -202,10 +203,21 @@ impl OpenclSignal {
     /// one. Callers hold no lock.
     pub(super) fn notify(self: Arc<Self>, notification: Notification) {
         let Some(event) = self.event() else { return notify_now(self, notification) };
-        callback::when_over(self.context.core, event, move |code| {
+        let (core, callbacks) = (self.context.core, self.context.late_callbacks.clone());
+        let expected = callbacks.as_deref().map(LateCallbacks::expected);
+        // Before the callback, after which the event may be released.
+        let waited = (expected == Some(ExpectedCallback::Late))
+            .then(|| WaitedEvent::keep(core, &self.context.raw, event));
+        callback::when_over(core, event, move |code| {
+            if let Some(ExpectedCallback::InTime { from }) = expected {
+                self.context.late_callbacks.iter().for_each(|callbacks| callbacks.record(from.elapsed()));
+            }
             self.reported.store(code, Ordering::Release);
             self.notify_when_settled(notification);
         });
+        if let Some((callbacks, event)) = callbacks.zip(waited.flatten()) {
+            callbacks.wait_for(event);
+        }
     }
 
     /// Notifies once the outcome is known. The driver says that the signal is over: where a dependency has

@@ -5,6 +5,7 @@
 mod failed_order;
 mod failing_calls;
 mod host_buffers;
+mod late_callbacks;
 mod prefetch;
 mod refusals;
 mod releases;
