@@ -342,7 +342,7 @@ fn keep_names(ours: &graph::Graph<Command>, theirs: &mut graph::Graph<Command>) 
         if let Some(theirs) = theirs.and_then(Command::dynamic_mut)
             && !theirs.as_ref().is_some_and(|theirs| theirs.has_names_of(names))
         {
-            *theirs = Some(names.clone());
+            *theirs = Some(names.with_choice_of(theirs.as_deref()));
         }
     }
 }
