@@ -398,6 +398,28 @@ impl Dynamic {
             && self.params.iter().zip(&other.params).all(is_same)
     }
 
+    /// The same parameters and group for a command that another graph holds. If its node has a group, too,
+    /// of as many alternatives, these take the place of the group's own, with the one that it has chosen.
+    pub(crate) fn with_choice_of(self: &Arc<Self>, other: Option<&Self>) -> Arc<Self> {
+        let theirs = other.and_then(|other| other.group.as_ref());
+        let (Some(own), Some(theirs)) = (&self.group, theirs) else { return self.clone() };
+        if own.alternatives.len() != theirs.alternatives.len() {
+            return self.clone();
+        }
+        let params = |index: usize| match own.alternatives[index].dynamic() {
+            _ if index == own.active => self.params.clone(),
+            dynamic => dynamic.map(|dynamic| dynamic.params.clone()).unwrap_or_default(),
+        };
+        let mut alternatives = theirs.alternatives.clone();
+        for (index, alternative) in alternatives.iter_mut().enumerate() {
+            if let Some(dynamic) = alternative.dynamic_mut() {
+                *dynamic = Some(Arc::new(Self { params: params(index), group: None }));
+            }
+        }
+        let (group, active) = (own.group.clone(), theirs.active);
+        Arc::new(Self { params: params(active), group: Some(Membership { group, active, alternatives }) })
+    }
+
     /// Adds a binding, in the place of an earlier one for the argument.
     pub(super) fn bind(&mut self, binding: Binding) {
         self.params.retain(|known| known.name != binding.name);

@@ -79,7 +79,8 @@ impl Submission {
     /// to be launched never is.
     ///
     /// The submission resolves to [`Cancelled`](crate::ErrorKind::Cancelled) if anything was
-    /// stopped and nothing else failed.
+    /// stopped and nothing else failed. Where it comes after others on the same memory, or after a guard,
+    /// it keeps its place in the order and resolves when these are over.
     pub fn cancel(&self) {
         self.wait.run.cancel();
     }

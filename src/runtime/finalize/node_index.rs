@@ -227,6 +227,19 @@ impl NodeIndex {
         is_there.then_some(Origin { instance: 0, node: node.index() as u32 })
     }
 
+    /// The nodes that a path names; of copies through the host, the halves.
+    ///
+    /// # Errors
+    /// Those of [`find`](Self::find).
+    pub(crate) fn find_switched(
+        &self,
+        path: &NodePath,
+        graphs: &[graph::Graph<Command>],
+    ) -> Result<NamedNodes> {
+        let nodes = self.find(path)?;
+        Ok(self.staged_halves(&nodes, graphs).unwrap_or(nodes))
+    }
+
     /// The halves of copies through the host, if all of these nodes are that: sub-graphs of a read to
     /// staging memory and a write from it.
     pub(crate) fn staged_halves(
@@ -329,7 +342,7 @@ fn keep_names(ours: &graph::Graph<Command>, theirs: &mut graph::Graph<Command>) 
         if let Some(theirs) = theirs.and_then(Command::dynamic_mut)
             && !theirs.as_ref().is_some_and(|theirs| theirs.has_names_of(names))
         {
-            *theirs = Some(names.clone());
+            *theirs = Some(names.with_choice_of(theirs.as_deref()));
         }
     }
 }

@@ -99,6 +99,9 @@ impl UpdateStep {
                 let halves = index.staged_halves(&copies, graphs).ok_or_else(StagedOperands::unfit)?;
                 halves.iter().for_each(add);
             }
+            Self::Node(path, NodeChange::Enabled(_)) => {
+                index.find_switched(path, graphs)?.iter().for_each(add);
+            }
             Self::Node(path, _) => match index.find_in_root(path) {
                 Some(node) => add(&node),
                 None => index.find(path)?.iter().for_each(add),

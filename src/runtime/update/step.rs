@@ -106,7 +106,7 @@ impl UpdateStep {
             | Self::Param(_, CallArg::Value(_)) => Vec::new(),
             // A conditional or loop does not access what only disabled nodes of its bodies do.
             Self::Node(path, NodeChange::Enabled(true)) => {
-                let mut nodes = current.index.find(path).unwrap_or_default();
+                let mut nodes = current.index.find_switched(path, &current.graphs).unwrap_or_default();
                 nodes.retain(|node| current.index.is_in_body(node.instance));
                 nodes.iter().flat_map(|node| current.uses_of(*node)).collect()
             }

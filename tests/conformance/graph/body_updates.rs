@@ -16,6 +16,7 @@ tests!("graph/body_updates":
         parameters_and_groups, both_branches, inside_each_other, the_same_graph_as_both_branches,
         runs_in_flight_keep_their_bodies, memory_is_ordered_for_other_executables, several_bodies_at_once,
         scratch_memory_stays_with_its_nodes, after_a_whole_update],
+    &[Need::Results, Need::TwoDevices] => [switched_off_until_one_device_is_left],
     &[Need::Results, Need::ConcurrentParts] => [unordered_memory_is_refused],
     &[] => [misuse_is_refused]);
 
@@ -199,6 +200,31 @@ fn parameters_and_groups(setup: &Setup) {
             }
         });
     }
+}
+
+// The inner conditional is on the first device, and may be left with commands of the second one.
+fn switched_off_until_one_device_is_left(setup: &Setup) {
+    let [a, b] = [&setup.devices[0], &setup.devices[1]];
+    if !can_update(setup) || b.capabilities().update != a.capabilities().update {
+        return;
+    }
+    let flag = words(a, [1]);
+    let (x, y) = (words(a, [0]), words(b, [0]));
+    let (mut inner, mut body, mut graph) = (Graph::new(a), Graph::new(a), Graph::new(a));
+    let nodes = [&x, &y].map(|to| inner.launch(add(1, to), Range::linear(1)).id());
+    let inside = body.if_nonzero(&flag, &inner).id();
+    let outside = graph.if_nonzero(&flag, &body).id();
+    let exec = finalize(&graph);
+    setup.block_on(async {
+        let mut model = [0, 0];
+        for on in [[false, true], [true, true], [true, false], [false, false], [true, true], [false, true]] {
+            let update = exec.update().enabled(nodes[0].within(inside).within(outside), on[0]);
+            update.enabled(nodes[1].within(inside).within(outside), on[1]).apply().await.unwrap();
+            exec.submit().await.unwrap();
+            model = [0, 1].map(|i| model[i] + u32::from(on[i]));
+            assert_eq!([x.to_vec().await.unwrap(), y.to_vec().await.unwrap()], model.map(|x| vec![x]));
+        }
+    });
 }
 
 fn both_branches(setup: &Setup) {

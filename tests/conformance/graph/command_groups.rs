@@ -13,7 +13,7 @@ tests!("graph/command_groups":
     &[Need::Results] => [the_graph_sees_a_choice_at_once, an_executable_sees_it_after_an_update,
         nodes_share_a_group, ranges_stay_with_their_alternative, kernels_with_other_arguments,
         parameters_reach_all_alternatives, host_tasks, inside_sub_graphs, between_submissions_that_wait,
-        from_a_graph_with_another_choice],
+        from_a_graph_with_another_choice, from_a_graph_with_a_group_of_its_own],
     &[] => [misuse_is_refused, wrong_choices_are_refused]);
 
 fn buffer(setup: &Setup, numbers: &[u32]) -> Buffer<u32> {
@@ -324,6 +324,42 @@ fn from_a_graph_with_another_choice(setup: &Setup) {
             exec.submit().await.unwrap();
         }
         assert_eq!(x.to_vec().await.unwrap(), [mixed(21, &[1, 1]); 4]);
+    });
+}
+
+// The executable runs what the other graph has chosen, and its own group chooses among the other's alternatives.
+fn from_a_graph_with_a_group_of_its_own(setup: &Setup) {
+    if !can_update(setup) {
+        return;
+    }
+    let [x, y] = [(); 2].map(|()| buffer(setup, &[1; 4]));
+    let build = |x: &Buffer<u32>, choice| {
+        let mut graph = Graph::new(setup.device());
+        let n = graph.param(10u32);
+        let range = Range::linear(4);
+        let group = graph.command_group().launch(mix(1, x), range).launch(add(0, x), range);
+        let group = group.param("n", &n).build();
+        group.choose(choice).unwrap();
+        graph.add_group(&group);
+        (graph, group, n)
+    };
+    let (graph, group, n) = build(&x, 0);
+    let exec = finalize(&graph);
+    setup.block_on(async {
+        let mut model = 1;
+        for (of_other, chosen) in [(1, 0), (1, 1), (0, 1), (0, 0)] {
+            exec.update_from(&build(&y, of_other).0).await.unwrap();
+            for choice in [of_other, chosen] {
+                exec.submit().await.unwrap();
+                model = if choice == 0 { mixed(model, &[1]) } else { model + 10 };
+                exec.update().choose(&group, chosen).apply().await.unwrap();
+            }
+        }
+        // The parameter is still the one of the graph that was finalized.
+        exec.update().choose(&group, 1).param(&n, 500).apply().await.unwrap();
+        exec.submit().await.unwrap();
+        assert_eq!(y.to_vec().await.unwrap(), [model + 500; 4]);
+        assert_eq!(x.to_vec().await.unwrap(), [1; 4]);
     });
 }
 

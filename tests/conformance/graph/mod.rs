@@ -20,6 +20,7 @@ mod lifetime;
 mod many_in_flight;
 mod multi_device;
 mod native;
+mod nested_updates;
 mod parameters;
 mod profile;
 mod queues;
@@ -56,6 +57,7 @@ pub(crate) fn tests() -> impl Iterator<Item = Test> {
         kernels::TESTS,
         lifetime::TESTS,
         multi_device::TESTS,
+        nested_updates::TESTS,
         parameters::TESTS,
         profile::TESTS,
         queues::TESTS,

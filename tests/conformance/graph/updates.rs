@@ -20,7 +20,11 @@ tests!("graph/updates":
         unordered_memory_inside_sub_graphs_is_refused,
         from_another_graph, from_a_graph_with_conditionals, from_a_graph_with_host_tasks, conflicting_executables_follow_it, random_updates,
         operands_of_fills_and_copies, operands_of_rectangles, operands_in_flight, closures_of_host_tasks, closures_that_wait_for_their_turn, wrong_closures_are_refused],
-    &[Need::Results, Need::TwoDevices] => [on_two_devices, operands_of_copies_between_devices],
+    &[Need::Results, Need::TwoDevices] => [
+        on_two_devices,
+        operands_of_copies_between_devices,
+        copies_between_devices_are_switched_off,
+    ],
     &[Need::ConcurrentParts] => [unordered_memory_is_refused],
     &[] => [misuse_is_refused, other_graphs_are_refused, wrong_operands_are_refused]);
 
@@ -512,6 +516,44 @@ fn operands_of_copies_between_devices(setup: &Setup) {
         let error = exec.update().copy(rect, &first, &y).apply().await.unwrap_err();
         assert_eq!(error.kind(), ErrorKind::InvalidArgument, "{error}");
         check(&[5, 6, 9, 10], &[0, 1, 4, 5, 4, 5, 6, 7, 8]).await;
+    });
+}
+
+// Likewise, also in a sub-graph and in the body of a loop.
+fn copies_between_devices_are_switched_off(setup: &Setup) {
+    let can = |device: &wakegraph::Device| device.capabilities().update.contains(UpdateCapabilities::ENABLED);
+    if !setup.devices.iter().all(can) {
+        return lacks("switching nodes off");
+    }
+    let [a, b] = [&setup.devices[0], &setup.devices[1]];
+    let x = a.buffer_from(&[1u32; 4]).unwrap();
+    let [y, z, w] = [(); 3].map(|()| b.buffer::<u32>(4).unwrap());
+    let left = a.host_buffer::<u32>(1).unwrap();
+    let (mut child, mut body) = (Graph::new(a), Graph::new(a));
+    let in_child = child.copy(&x, &z).id();
+    let in_body = body.copy(&x, &w).id();
+    body.host_task((write(&left),), async |(mut left,)| left[0] = 0);
+    let mut graph = Graph::new(a);
+    let copy = graph.copy(&x, &y).id();
+    let in_child = in_child.within(graph.sub_graph(&child).id());
+    graph.host_task((write(&left),), async |(mut left,)| left[0] = 1);
+    let in_body = in_body.within(graph.while_nonzero(&left, &body).id());
+    let exec = finalize(&graph);
+    setup.block_on(async {
+        let copies = [copy.into(), in_child, in_body];
+        for on in [0b000, 0b101, 0b010, 0b111] {
+            let is_on = |i: usize| on >> i & 1 == 1;
+            let update = exec.update();
+            let update = (0..3).fold(update, |update, i| update.enabled(copies[i].clone(), is_on(i)));
+            update.apply().await.unwrap();
+            for buffer in [&y, &z, &w] {
+                buffer.write(&[0; 4]).await.unwrap();
+            }
+            exec.submit().await.unwrap();
+            for (i, buffer) in [&y, &z, &w].into_iter().enumerate() {
+                assert_eq!(buffer.to_vec().await.unwrap(), [u32::from(is_on(i)); 4], "copy {i} of {on:b}");
+            }
+        }
     });
 }
 
