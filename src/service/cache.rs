@@ -112,7 +112,8 @@ where
     ///
     /// The memory of an executable is known when it has been made. So the cache makes room for one
     /// as large as the largest so far before it makes another; while one is made that is larger
-    /// than all before, and while callers hold more than the limit, the memory exceeds it.
+    /// than all before, and while callers hold more than the limit, the memory exceeds it. What they
+    /// give back is dropped when the cache next makes an executable.
     pub fn new(
         limit: u64,
         make: impl Fn(&K) -> Result<(ExecutableGraph, T)> + Send + Sync + 'static,
