@@ -36,7 +36,7 @@
 //! # Completion
 //!
 //! The driver does not notify: a host function would cost more than most graphs take
-//! (`docs/benchmarks.md`). An event is recorded behind every launch, and a query of it takes a
+//! (`docs/measurements.md`). An event is recorded behind every launch, and a query of it takes a
 //! fifth of a microsecond. Where the caller polls in a loop, a completion counter can take the
 //! event's place (`low_latency`).
 //!
