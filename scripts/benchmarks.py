@@ -35,7 +35,7 @@ SHORT = {
     "throughput_64_balanced_multi": "64 tasks on four workers, runs a second; by hand one thread that never polls",
     "finalize_1000": "finalize and drop a graph of 1,000 kernels, a node",
     "side_by_side_64": "64 kernels of 200 us beside each other",
-    "wait_10ms_balanced_task": "CPU time of waiting for 10 ms; by hand knows how long",
+    "wait_10ms_balanced_task_core": "share of a core while waiting for 10 ms; by hand knows how long",
     "handoff_multi": "work handed to a thread and back",
     "hop_multi": "kernel, async host task, kernel",
     "fan_out_8_multi": "eight kernels beside each other",
