@@ -42,6 +42,7 @@ SHORT = {
     "chain_1": "one kernel, awaited",
     "chain_100": "100 kernels in a chain",
     "hop": "kernel, async host task, kernel",
+    "busy_chain_1_async": "one kernel, while all cores are busy",
     "update_100": "arguments of 100 kernels changed",
     "deep_10": "ten runs in flight, a run",
     "deep_1000": "1,000 runs in flight, a run",
@@ -68,7 +69,12 @@ def quantity(value, unit):
         if value >= size:
             scaled = value / size
             return f"{scaled:.0f} {name}" if scaled >= 100 else f"{scaled:.2g} {name}"
-    return f"{value:,.0f}" if unit == "per_second" else f"{value:g} {unit}"
+    match unit:
+        case "per_second":
+            return f"{value:,.0f}"
+        case "percent":
+            return f"{value:g} %"
+    return f"{value:g} {unit}"
 
 
 def short_table(groups):
