@@ -235,6 +235,9 @@ unsafe fn copy_rect(src: *const u8, dst: *mut u8, rect: Rect, src_pitch: Pitch, 
     }
 }
 
+/// The most bytes that a fill copies at once: a part of a core's first cache.
+const CACHED: usize = 16 << 10;
+
 /// # Safety
 /// `len` bytes at `dst` are valid and not accessed by anything else meanwhile.
 unsafe fn fill(dst: *mut u8, len: usize, pattern: &[u8]) {
@@ -247,12 +250,35 @@ unsafe fn fill(dst: *mut u8, len: usize, pattern: &[u8]) {
     let mut filled = pattern.len().min(len);
     // SAFETY: `filled` is at most `len`.
     unsafe { std::ptr::copy_nonoverlapping(pattern.as_ptr(), dst, filled) };
-    // Each copy doubles the filled part: few large copies instead of many small ones. Its length stays
-    // a multiple of the pattern's until the last copy.
+    // Each copy doubles the filled part, as long as what is copied stays in the core's cache. `block` and
+    // `filled` stay multiples of the pattern's length until the last copy.
+    let mut block = filled;
     while filled < len {
-        let more = filled.min(len - filled);
+        if filled <= CACHED {
+            block = filled;
+        }
+        let more = block.min(len - filled);
         // SAFETY: source and target lie inside `len`, one before `filled` and one from it on.
         unsafe { std::ptr::copy_nonoverlapping(dst, dst.wrapping_add(filled), more) };
         filled += more;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn fills_repeat_patterns_of_any_length() {
+        for pattern in [1, 2, 3, 12, 16, 1000, CACHED - 1, CACHED + 1, 3 * CACHED] {
+            let pattern: Vec<u8> = (0..pattern).map(|byte| (byte % 251) as u8).collect();
+            for len in [1, 5, CACHED - 1, CACHED, 2 * CACHED + 7, 10 * CACHED + 3] {
+                let mut bytes = vec![255; len + 1];
+                // SAFETY: the vector has so many bytes.
+                unsafe { fill(bytes.as_mut_ptr(), len, &pattern) };
+                let expected = pattern.iter().cycle().take(len).chain([&255]);
+                assert!(bytes.iter().eq(expected), "{} of {len} bytes", pattern.len());
+            }
+        }
     }
 }
