@@ -3,7 +3,6 @@
 use std::any::Any;
 use std::collections::HashSet;
 use std::sync::Arc;
-use std::sync::atomic::AtomicUsize;
 
 use parking_lot::{Mutex, MutexGuard};
 
@@ -28,8 +27,6 @@ pub(crate) struct Updatable {
     /// Locked while an update is applied or takes a turn, before any register or state. No code of
     /// users runs meanwhile.
     current: Mutex<CurrentGraph>,
-    /// How many changes the last update had. The next one gets room for as many at once.
-    pub(crate) expected_changes: AtomicUsize,
 }
 
 /// Accesses with their allocations.
@@ -88,7 +85,6 @@ impl Updatable {
                 scratch: scratch.clone(),
                 waiting: Vec::new(),
             }),
-            expected_changes: AtomicUsize::new(0),
         }
     }
 

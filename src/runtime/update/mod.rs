@@ -44,7 +44,6 @@ mod turn;
 use std::fmt::{self, Debug};
 use std::panic::Location;
 use std::sync::Arc;
-use std::sync::atomic::Ordering::Relaxed;
 
 use bytemuck::Pod;
 
@@ -56,7 +55,6 @@ use crate::runtime::builder::{Graph, host_task_command};
 use crate::runtime::execution::executable::ExecutableInner;
 use crate::runtime::execution::executable_graph::ExecutableGraph;
 use crate::runtime::execution::host_task::{HostAccesses, HostTask, TaskOutput};
-use crate::runtime::finalize::updatable::Updatable;
 use crate::runtime::resource::buffer::Buffer;
 use crate::runtime::resource::kernel::KernelCall;
 use crate::runtime::resource::memory_arg::{CopySource, MemoryArg};
@@ -149,9 +147,7 @@ pub struct Update<'a> {
 
 impl<'a> Update<'a> {
     pub(crate) fn new(executable: &'a Arc<ExecutableInner>) -> Self {
-        let expected = |known: &Updatable| known.expected_changes.load(Relaxed);
-        let all = Vec::with_capacity(Updatable::of(executable).map_or(0, expected));
-        Self { executable, steps: Box::new(Steps { all, calls: Vec::new() }) }
+        Self { executable, steps: Box::default() }
     }
 
     /// Gives a kernel node new arguments: `call` is of the node's own kernel, or of a [registered
@@ -163,9 +159,6 @@ impl<'a> Update<'a> {
     #[track_caller]
     pub fn launch(mut self, node: impl Into<NodePath>, call: impl Into<KernelCall>) -> Self {
         let number = self.steps.calls.len();
-        if number == 0 {
-            self.steps.calls.reserve(self.steps.all.capacity());
-        }
         self.steps.calls.push(call.into());
         self.with(node, NodeChange::Launch(number))
     }
@@ -359,9 +352,6 @@ impl<'a> Update<'a> {
     /// update, which is applied all the same, and an error goes to `tracing` only. An update that waits
     /// is given up only when its tokio runtime shuts down.
     pub fn apply(self) -> Applied {
-        if let Ok(updatable) = Updatable::of(self.executable) {
-            updatable.expected_changes.store(self.steps.all.len(), Relaxed);
-        }
         apply(self.executable, Ok(Change::nodes(self.steps)))
     }
 

@@ -16,6 +16,7 @@ use crate::runtime::resource::kernel::{CallArg, KernelCall};
 use crate::types::{AccessMode, CommandKind, Error, ErrorKind, Range, Result};
 
 /// Everything that an update changes.
+#[derive(Default)]
 pub(crate) struct Steps {
     /// The changes, with the places in the source that ask for them.
     pub(super) all: Vec<(UpdateStep, &'static Location<'static>)>,
