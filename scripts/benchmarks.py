@@ -46,7 +46,6 @@ SHORT = {
     "update_100": "arguments of 100 kernels changed",
     "deep_10": "ten runs in flight, a run",
     "deep_1000": "1,000 runs in flight, a run",
-    "random": "plan 100,000 nodes; by hand sort them",
 }
 UNITS = {"ns": [(1e9, "s"), (1e6, "ms"), (1e3, "us"), (1, "ns")]}
 

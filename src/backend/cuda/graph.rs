@@ -59,9 +59,8 @@ impl CudaGraph {
         Ok(Self { earlier: Vec::new(), last: DriverGraph::create(context)? })
     }
 
-    pub(super) fn parts(&self) -> impl ExactSizeIterator<Item = &DriverGraph> {
-        let all = self.earlier.len() + 1;
-        (0..all).map(|part| self.earlier.get(part).unwrap_or(&self.last))
+    pub(super) fn parts(&self) -> impl Iterator<Item = &DriverGraph> {
+        self.earlier.iter().chain([&self.last])
     }
 
     /// The number of the last part, where nodes are added.

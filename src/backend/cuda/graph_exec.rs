@@ -109,11 +109,10 @@ impl InstantiatedGraph<CudaDeviceInner> for CudaGraphExec {
     }
 
     fn update(&mut self, graph: &mut CudaGraph) -> Result<bool, CudaFailure> {
-        let parts = graph.parts();
-        if parts.len() != self.parts.len() {
+        if graph.last_part() as usize + 1 != self.parts.len() {
             return Ok(false);
         }
-        for (exec, part) in self.parts.iter().zip(parts) {
+        for (exec, part) in self.parts.iter().zip(graph.parts()) {
             if !update(exec, part)? {
                 return Ok(false);
             }

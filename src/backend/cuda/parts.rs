@@ -20,8 +20,6 @@ use crate::types::CommandKind;
 pub(super) struct PartOrder {
     /// Whether the graph has one part in any case.
     pub(super) is_whole: bool,
-    /// The number of the last part.
-    last: u32,
     /// How many commands of the last part no other one follows.
     open: usize,
     /// Those of the part before, when it ended.
@@ -34,19 +32,20 @@ pub(super) struct PartOrder {
 pub(super) type Ends = SmallVec<[u32; 1]>;
 
 impl PartOrder {
-    /// If a command behind these others begins another part, the ends of the last one: a copy by an engine
-    /// does, if it comes after all of the part and after something else than such copies.
+    /// If a command behind these others begins another part, the ends of the last one, which has this number:
+    /// a copy by an engine does, if it comes after all of the part and after something else than such copies.
     pub(super) fn ended(
         &self,
         device: &CudaDeviceInner,
         commands: &[RecordedCommand<CudaDeviceInner>],
+        last: u32,
         command: &Command,
         after: &[u32],
     ) -> Option<Ends> {
         if self.is_whole || !is_by_engine(device, command) {
             return None;
         }
-        let is_end = |place: &NodePlace| place.part == self.last && !place.is_followed;
+        let is_end = |place: &NodePlace| place.part == last && !place.is_followed;
         let ends = after.iter().copied().filter(|&earlier| is_end(&commands[earlier as usize].place));
         let ends = once_each(ends.collect());
         let is_other = |&end: &u32| {
@@ -68,7 +67,6 @@ impl PartOrder {
         if let Some(ended) = ended {
             (self.before, self.open) = (ended, 0);
         }
-        self.last = part;
         let here = after.iter().copied().filter(|&earlier| commands[earlier as usize].place.part == part);
         let here = once_each(here.collect());
         let followed = here.iter().filter(|&&earlier| !commands[earlier as usize].place.is_followed);

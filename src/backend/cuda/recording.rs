@@ -51,7 +51,8 @@ impl CudaRecording {
         enabled: bool,
     ) -> Result<()> {
         let CommandBufferDesc { updatable, profiling, .. } = self.desc;
-        let ended = self.order.parts.ended(&self.device, &self.commands, command, &after);
+        let last = self.graph.get_mut().last_part();
+        let ended = self.order.parts.ended(&self.device, &self.commands, last, command, &after);
         let options = AddOptions {
             can_be_disabled: updatable,
             record: self.placeholder.as_ref(),
