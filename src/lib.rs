@@ -1,5 +1,9 @@
 #![doc = include_str!("../README.md")]
 #![deny(clippy::print_stdout, clippy::print_stderr)]
+#![cfg_attr(
+    not(feature = "unstable-hal"),
+    allow(rustdoc::private_intra_doc_links, reason = "links into `hal` lead somewhere with all features")
+)]
 
 pub mod backend;
 pub mod graph;

@@ -32,18 +32,21 @@ const NOT_BUILT: &[&str] = &[
     "opencl",
 ];
 
-/// All backends, the preferred first.
+/// All backends, the preferred first: those that GPUs have run come before those that none has run.
+///
+/// The host backend has no GPU, so its place matters only where no backend has one: then it comes before the
+/// CPUs of OpenCL.
 pub fn backends() -> &'static [&'static dyn Backend] {
     &[
         #[cfg(feature = "cuda")]
         &cuda::CudaBackend,
-        #[cfg(feature = "hip")]
-        &hip::HipBackend,
-        #[cfg(feature = "level-zero")]
-        &level_zero::LevelZeroBackend,
         &host::HostBackend,
         #[cfg(feature = "opencl")]
         &opencl::OpenclBackend,
+        #[cfg(feature = "level-zero")]
+        &level_zero::LevelZeroBackend,
+        #[cfg(feature = "hip")]
+        &hip::HipBackend,
         &null::NullBackend,
     ]
 }
@@ -136,6 +139,14 @@ mod tests {
         for selector in ["host:x", "host:-1", "host:0:1", "null:x"] {
             assert_eq!(open(selector).unwrap_err().kind(), ErrorKind::Unavailable, "{selector}");
         }
+    }
+
+    #[test]
+    fn backends_that_gpus_have_run_come_first() {
+        let order = ["cuda", "host", "opencl", "level_zero", "hip", "null"];
+        let names: Vec<_> = backends().iter().map(|backend| backend.name()).collect();
+        let built: Vec<_> = order.into_iter().filter(|name| !NOT_BUILT.contains(name)).collect();
+        assert_eq!(names, built);
     }
 
     #[test]

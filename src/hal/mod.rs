@@ -88,8 +88,10 @@ pub use kernel::{Kernel, KernelDesc};
 pub use memory::{Memory, MemoryDesc, MemoryKind, MemoryView, UsmPointer};
 pub use native::{NativeCommand, NativeFn, NativeMemory, NativeStream};
 pub use queue::{CommandBuffer, EngineKind, Enqueued, Queue, QueueDesc, QueueOrder};
-/// The list type of [`ValueBytes`], of patterns in [`Command`]s and of other short lists, as a
+/// The list type of `ValueBytes`, of patterns in `Command`s and of other short lists, as a
 /// dependency of this crate has it.
+// Without links: rustdoc crashes on links in the comment of a re-export from another crate while this
+// module is private.
 pub use smallvec::SmallVec;
 pub use sources::{HostFn, KernelSources};
 pub(crate) use update::LaunchBefore;

@@ -84,7 +84,7 @@ static OPEN: LazyLock<DashMap<String, Weak<DeviceInner>>> = LazyLock::new(DashMa
 /// All devices that there are. The lock is held for bookkeeping only.
 static DEVICES: Mutex<Vec<Weak<DeviceInner>>> = Mutex::new(Vec::new());
 
-/// What opens the devices that are there, the best first: the GPUs of all backends, then the others. Asks a
+/// Selectors of the devices that are there, the best first: the GPUs of all backends, then the others. Asks a
 /// backend only when it is its turn.
 fn selectors<'a>(backends: &'a [&'a dyn hal::Backend]) -> impl Iterator<Item = String> + 'a {
     let gpus = |backend: &dyn hal::Backend| backend.gpu_count().unwrap_or(0);
@@ -97,11 +97,13 @@ fn selectors<'a>(backends: &'a [&'a dyn hal::Backend]) -> impl Iterator<Item = S
 }
 
 impl Device {
-    /// The best device there is: the first GPU, through CUDA if it can be reached that way, else
-    /// through OpenCL; without a GPU, the CPU.
+    /// Opens the best device there is: the first GPU that CUDA, OpenCL, Level Zero or HIP finds, in this
+    /// order; without a GPU, the host device `host:0`.
+    ///
+    /// CUDA and OpenCL come first because GPUs have run these backends. No GPU has run the other two so far.
     ///
     /// # Errors
-    /// Those of opening it. The CPU is always there.
+    /// Those of opening it. The host device is always there.
     pub fn best() -> Result<Self> {
         let found = selectors(backend::backends()).next();
         Self::open(&found.ok_or_else(|| Error::new(ErrorKind::Unavailable, "no backend has a device"))?)
@@ -134,8 +136,9 @@ impl Device {
         Ok(device)
     }
 
-    /// Every device of every backend that is available, GPUs first. A GPU that two backends reach is
-    /// there twice.
+    /// Opens every device of every backend that is available: GPUs first, in the order of
+    /// [`best`](Self::best), then the host device, then the other devices. A GPU that two backends reach is there
+    /// twice.
     ///
     /// # Errors
     /// Those of opening a device that was found. Backends that are not available are left out.
