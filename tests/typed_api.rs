@@ -13,10 +13,12 @@ use std::sync::Mutex;
 
 use bytemuck::{Pod, Zeroable};
 use support::block_on;
-use wakegraph::kernel::{KernelCall, KernelSources, Local, RawKernel};
+use wakegraph::kernel::{
+    CallArg, KernelCall, KernelDef, KernelSources, Local, Param, ParamKind, ParamType, RawKernel,
+};
 use wakegraph::{
-    Buffer, Device, Error, ErrorKind, FinalizeOptions, Graph, HostBuffer, Layout, Range, RangeBound,
-    RectCopy, kernel,
+    AccessMode, Buffer, CopySource, Device, Error, ErrorKind, FinalizeOptions, Graph, HostBuffer, Layout,
+    Range, RangeBound, RectCopy, kernel,
 };
 
 #[derive(Clone, Copy, Debug, PartialEq, Pod, Zeroable)]
@@ -353,6 +355,54 @@ kernel! {
 
 /// The indices that `without_parameters` was called with.
 static ITEMS: Mutex<Vec<usize>> = Mutex::new(Vec::new());
+
+/// A kernel of one argument of bytes, by what is public for `kernel!`.
+fn kernel_of_bytes(access: AccessMode) -> &'static KernelDef {
+    let kind = ParamKind::Buffer { access, element_size: 1, element_align: 1 };
+    let params = Box::new([Param { name: "x".into(), kind }]);
+    let def = KernelDef::new("bytes", params, Box::new([ParamType::of::<[u8]>()]));
+    Box::leak(Box::new(match access {
+        AccessMode::Read => def.host(|_, args| args.read::<u8>().map(|x| assert_eq!(x, [7; 4]))),
+        _ => def.host(|_, args| args.write::<u8>().map(|x| x.fill(9))),
+    }))
+}
+
+#[test]
+fn no_node_writes_a_source_of_copies() {
+    let device = device();
+    let bytes: std::sync::Arc<[u8]> = [7; 4].into();
+    let (source, buffer) = (device.register_source(bytes.clone()).unwrap(), device.buffer::<u8>(4).unwrap());
+    let writes = kernel_of_bytes(AccessMode::ReadWrite);
+    let call = |operand| KernelCall::new(writes, [CallArg::Memory(operand)]);
+    let writing = || call(CopySource::<u8>::operand(&source));
+    let is_refused = |error: &Error| {
+        assert_eq!(error.kind(), ErrorKind::InvalidArgument);
+        let why = "registered as a source of copies cannot be written, as argument 'x' of kernel 'bytes' is";
+        assert!(error.to_string().contains(why), "{error}");
+    };
+    is_refused(&refused(|graph| _ = graph.launch(writing(), Range::linear(1))));
+    let grouped = |graph: &mut Graph| _ = graph.command_group().launch(writing(), Range::linear(1)).build();
+    is_refused(&refused(grouped));
+    is_refused(&block_on(device.queue().unwrap().launch(writing(), Range::linear(1)).wait()).unwrap_err());
+
+    let mut graph = Graph::new(&device);
+    let node = graph.launch(call(buffer.operand()), Range::linear(1)).id();
+    let flag = device.buffer_from(&[1u32]).unwrap();
+    let mut body = Graph::new(&device);
+    let inside = body.launch(call(buffer.operand()), Range::linear(1)).id();
+    let around = graph.if_nonzero(&flag, &body).id();
+    let exec = graph.finalize_with(FinalizeOptions::new().updatable(true)).unwrap();
+    for node in [node.into(), inside.within(around)] {
+        is_refused(&block_on(exec.update().launch(node, writing()).apply()).unwrap_err());
+    }
+    block_on(exec.submit()).unwrap();
+    assert_eq!(block_on(buffer.to_vec()).unwrap(), [9; 4]);
+
+    let reads = kernel_of_bytes(AccessMode::Read);
+    let reading = KernelCall::new(reads, [CallArg::Memory(CopySource::<u8>::operand(&source))]);
+    run(&device, reading, Range::linear(1));
+    assert_eq!(*bytes, [7; 4]);
+}
 
 #[test]
 fn items_are_those_of_the_range() {

@@ -103,6 +103,9 @@ impl Transfer {
     }
 
     fn new(src: View, dst: View, shape: CopyShape) -> Self {
+        if let Err(error) = dst.check_mode(AccessMode::Write) {
+            return Self::refused(CommandKind::BufferCopy, error);
+        }
         let direction = match (src.kind(), dst.kind()) {
             (MemoryKind::Device, MemoryKind::Device) => Direction::OnDevice,
             (MemoryKind::Device, MemoryKind::Host) => Direction::ToHost,

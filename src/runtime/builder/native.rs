@@ -139,12 +139,14 @@ fn device_of(accesses: &[NativeAccess]) -> Option<&Device> {
 /// What the device has to be able to access. Of what is known by its address, it sees the address only.
 ///
 /// # Errors
-/// [`InvalidArgument`](ErrorKind::InvalidArgument) for scratch buffers.
+/// [`InvalidArgument`](ErrorKind::InvalidArgument) for scratch buffers, and for writes to memory that is only
+/// read.
 pub(super) fn memory_of(kind: CommandKind, accesses: &[NativeAccess]) -> Result<Vec<hal::MemoryView>> {
     let views = accesses.iter().map(|access| &access.view);
     if views.clone().any(|view| ScratchMemory::of(&view.allocation).is_some()) {
         return Err(scratch::refused(&format!("a {kind}")));
     }
+    accesses.iter().try_for_each(|access| access.view.check_mode(access.mode))?;
     views.filter(|view| !view.is_raw()).map(View::to_hal).collect()
 }
 

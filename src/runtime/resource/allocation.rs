@@ -13,6 +13,8 @@ use crate::util::metrics::Tally;
 pub(crate) struct Allocation {
     memory: Arc<dyn hal::Memory>,
     device: Device,
+    /// Whether nothing may write it, because the application shares it.
+    is_read_only: bool,
     /// What the order between submissions knows about the allocation, kept here by
     /// `execution::conflicts`.
     pub(crate) register: Attachment,
@@ -48,9 +50,18 @@ impl Allocation {
         Self::with(device, memory, Tally::none())
     }
 
+    /// Of memory of the application's that commands only read.
+    pub(crate) fn read_only(device: &Device, memory: Arc<dyn hal::Memory>) -> Arc<Self> {
+        Arc::new(Self { is_read_only: true, ..Self::new(device, memory, Tally::none()) })
+    }
+
     fn with(device: &Device, memory: Arc<dyn hal::Memory>, tally: Tally) -> Arc<Self> {
+        Arc::new(Self::new(device, memory, tally))
+    }
+
+    fn new(device: &Device, memory: Arc<dyn hal::Memory>, tally: Tally) -> Self {
         let (register, loans) = (Attachment::default(), Attachment::default());
-        Arc::new(Self { memory, device: device.clone(), register, loans, _tally: tally })
+        Self { memory, device: device.clone(), is_read_only: false, register, loans, _tally: tally }
     }
 
     /// Fills memory that has just been allocated.
@@ -98,6 +109,20 @@ impl View {
     pub(crate) fn touched(&self, mode: AccessMode) -> Access {
         let (start, end) = (self.offset, self.offset + self.len);
         Access { resource: self.allocation.memory.resource(), start, end, mode }
+    }
+
+    /// Whether commands may use the memory in this mode. The types that users see ensure it, but for what is
+    /// public for macros only.
+    ///
+    /// # Errors
+    /// [`InvalidArgument`](ErrorKind::InvalidArgument) for a write to memory that is a source of copies.
+    pub(crate) fn check_mode(&self, mode: AccessMode) -> Result<()> {
+        if !mode.writes() || !self.allocation.is_read_only {
+            return Ok(());
+        }
+        let why = "memory that was registered as a source of copies cannot be written";
+        Err(Error::new(ErrorKind::InvalidArgument, why)
+            .help("register it with `register_owned` or `register`, or write to a buffer"))
     }
 
     pub(crate) fn to_hal(&self) -> Result<hal::MemoryView> {

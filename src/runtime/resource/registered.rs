@@ -12,7 +12,7 @@ use std::sync::Arc;
 use bytemuck::Pod;
 use parking_lot::Mutex;
 
-use crate::hal::UserMemory;
+use crate::hal::{Memory, UserMemory};
 use crate::runtime::resource::allocation::{Allocation, View, byte_len};
 use crate::runtime::resource::device::Device;
 use crate::runtime::resource::host_buffer::HostBuffer;
@@ -114,7 +114,8 @@ impl Device {
         keep_alive: impl Send + Sync + 'static,
     ) -> Result<HostBuffer<T>> {
         // SAFETY: passed on to the caller.
-        Ok(HostBuffer::whole(unsafe { self.registered::<T>(address, len, false, keep_alive) }?))
+        let memory = unsafe { self.registered::<T>(address, len, false, keep_alive) }?;
+        Ok(HostBuffer::whole(Allocation::of(self, memory)))
     }
 
     /// A host buffer of the elements of `owner`, a `Vec<T>` or a `Box<[T]>` for example, which stay
@@ -186,7 +187,8 @@ impl Device {
         let elements = unsafe { owner.0.as_ref() }.as_ref();
         let (address, len) = (elements.as_ptr().expose_provenance(), elements.len());
         // SAFETY: the elements are borrowed from the owner for as long as it lives, for reading.
-        let allocation = unsafe { self.registered::<T>(address, len, true, owner) }?;
+        let memory = unsafe { self.registered::<T>(address, len, true, owner) }?;
+        let allocation = Allocation::read_only(self, memory);
         Ok(HostSource::of(View { offset: 0, len: allocation.memory().len(), allocation }))
     }
 
@@ -200,7 +202,7 @@ impl Device {
         len: usize,
         is_read_only: bool,
         keep_alive: impl Send + Sync + 'static,
-    ) -> Result<Arc<Allocation>> {
+    ) -> Result<Arc<dyn Memory>> {
         let bytes = byte_len::<T>(len)?;
         let invalid = |why| Error::new(ErrorKind::InvalidArgument, why);
         let start = NonNull::new(std::ptr::with_exposed_provenance_mut::<u8>(address));
@@ -214,7 +216,7 @@ impl Device {
         let owner = Box::new(Registration::new(address, bytes, keep_alive)?);
         // SAFETY: the caller vouches for the bytes, as long as the owner lives.
         let memory = unsafe { UserMemory::new(start, bytes, is_read_only, owner) };
-        Ok(Allocation::of(self, self.observe(self.hal().register(memory))?))
+        self.observe(self.hal().register(memory))
     }
 }
 
@@ -276,7 +278,7 @@ impl<T: Pod> Deref for HostSource<T> {
         // SAFETY: the offset is inside the memory.
         let start = unsafe { start.add(self.view.offset) };
         // SAFETY: registered memory is aligned for its elements, lives as long as this, and is written by
-        // nothing: copies take it as their source only.
+        // nothing: nodes and commands of queues are refused it as what they write.
         unsafe { std::slice::from_raw_parts(start.cast().as_ptr(), self.view.len / size_of::<T>()) }
     }
 }

@@ -267,6 +267,10 @@ impl KernelCall {
                     );
                     return Err(self.invalid(why));
                 }
+                operand.0.check_mode(*access).map_err(|error| {
+                    let (name, kernel) = (&param.name, self.kernel.name());
+                    error.with_note(&format!("as argument '{name}' of kernel '{kernel}' is"))
+                })?;
                 Ok(Some((&operand.0, *access)))
             }
             (ParamKind::Value { size }, CallArg::Value(KernelArg::Value(bytes))) if bytes.len() == *size => {
