@@ -32,6 +32,8 @@ pub(crate) enum Command {
     Control(Arc<Control>),
     /// The user's own work on a device's stream, captured or, as a stream task, live.
     Native { command: Arc<hal::Command>, uses: Arc<[View]> },
+    /// In a body, what an update has disabled: it does nothing, and keeps its memory and its place.
+    Disabled(Arc<Self>),
     /// A closure of the host.
     HostTask {
         task: Arc<HostTask>,
@@ -80,7 +82,7 @@ impl Command {
     pub(crate) fn dynamic(&self) -> Option<&Arc<Dynamic>> {
         match self {
             Self::Kernel { dynamic, .. } | Self::HostTask { dynamic, .. } => dynamic.as_ref(),
-            Self::Memory { .. } | Self::Control(_) | Self::Native { .. } => None,
+            Self::Memory { .. } | Self::Control(_) | Self::Native { .. } | Self::Disabled(_) => None,
         }
     }
 
@@ -88,7 +90,7 @@ impl Command {
     pub(crate) fn dynamic_mut(&mut self) -> Option<&mut Option<Arc<Dynamic>>> {
         match self {
             Self::Kernel { dynamic, .. } | Self::HostTask { dynamic, .. } => Some(dynamic),
-            Self::Memory { .. } | Self::Control(_) | Self::Native { .. } => None,
+            Self::Memory { .. } | Self::Control(_) | Self::Native { .. } | Self::Disabled(_) => None,
         }
     }
 
@@ -125,7 +127,15 @@ impl Command {
         match self {
             Self::Kernel { .. } => true,
             Self::Memory { command, .. } => command.can_be_disabled(),
-            Self::Control(_) | Self::Native { .. } | Self::HostTask { .. } => false,
+            Self::Control(_) | Self::Native { .. } | Self::HostTask { .. } | Self::Disabled(_) => false,
+        }
+    }
+
+    /// The command that a disabled one is while it is enabled.
+    pub(crate) fn while_enabled(&self) -> &Self {
+        match self {
+            Self::Disabled(command) => command,
+            _ => self,
         }
     }
 
@@ -136,6 +146,7 @@ impl Command {
             Self::Memory { uses, .. } => Box::new(uses.iter().flatten()),
             Self::Control(control) => Box::new(std::iter::once(&control.condition)),
             Self::Native { uses, .. } | Self::HostTask { uses, .. } => Box::new(uses.iter()),
+            Self::Disabled(command) => command.views(),
         }
     }
 
@@ -154,6 +165,7 @@ impl Payload for Command {
             Self::Kernel { call, range, .. } => call.describe(range).into(),
             Self::Memory { command, .. } => format!("{command:?}").into(),
             Self::Control(control) => control.describe(),
+            Self::Disabled(command) => format!("disabled: {}", command.describe()).into(),
             Self::Native { uses, .. } | Self::HostTask { uses, .. } => {
                 format!("{} accesses", uses.len()).into()
             }

@@ -176,7 +176,7 @@ impl BodyContents {
         while let Some(graph) = open.pop() {
             for index in 0..graph.len() {
                 match graph.content_at(index) {
-                    Content::Empty => self.add_disabled(graph, index),
+                    Content::Empty => {}
                     Content::SubGraph(inner) => {
                         if seen.insert(ptr::from_ref(&**inner)) {
                             open.push(inner);
@@ -186,18 +186,6 @@ impl BodyContents {
                 }
             }
         }
-    }
-
-    /// A node that does nothing. One that an update has disabled still has a place in the plan, on its
-    /// device.
-    fn add_disabled(&mut self, graph: &graph::Graph<Command>, index: usize) {
-        if graph.kinds()[index] != CommandKind::Empty {
-            self.add_device(graph.devices()[index]);
-        }
-    }
-
-    fn add_device(&mut self, device: DeviceId) {
-        self.needs_host |= *self.device.get_or_insert(device) != device;
     }
 
     fn add(&mut self, graph: &graph::Graph<Command>, index: usize, command: &Command) {
@@ -210,7 +198,7 @@ impl BodyContents {
             self.stream_task.get_or_insert_with(|| graph.label_at(index));
         }
         let device = graph.devices()[index];
-        self.add_device(device);
+        self.needs_host |= *self.device.get_or_insert(device) != device;
         // CUDA refuses bodies that copy from or to what another driver has allocated.
         self.needs_host |= command.allocations().any(|allocation| allocation.device().id() != device);
         match command {

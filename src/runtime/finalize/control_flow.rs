@@ -99,7 +99,8 @@ pub(super) fn load_alternatives(control: &Control) -> Result<()> {
                 Content::Command(Command::Control(inner)) => {
                     open.extend(inner.kind.bodies().map(|body| (body, body.inner())));
                 }
-                Content::Command(Command::Kernel { alternatives, .. }) => {
+                Content::Command(command) => {
+                    let Command::Kernel { alternatives, .. } = command.while_enabled() else { continue };
                     let Some(device) = body.find_device(graph.devices()[index]) else { continue };
                     for kernel in &**alternatives {
                         let loaded = kernel.on(device).map(drop);
@@ -108,7 +109,7 @@ pub(super) fn load_alternatives(control: &Control) -> Result<()> {
                         })?;
                     }
                 }
-                Content::Command(_) | Content::Empty => {}
+                Content::Empty => {}
             }
         }
     }
@@ -142,7 +143,9 @@ fn record(body: &Body, device: &Device) -> Result<hal::Body> {
             (false, _) => after.extend_from_slice(plan.waits(0, position)),
         }
         let command = match graph.content_at(index) {
-            Content::Command(command) => finalize::to_hal(device, command, false).map(Cow::into_owned),
+            Content::Command(command) => finalize::to_hal(device, command, false)
+                .and_then(|recorded| finalize::unless_disabled(command, recorded, device))
+                .map(Cow::into_owned),
             Content::Empty | Content::SubGraph(_) => Ok(hal::Command::Empty),
         };
         command

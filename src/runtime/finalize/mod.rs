@@ -339,14 +339,32 @@ fn append(
     after: &[hal::SyncPoint],
     updatable: bool,
 ) -> Result<hal::Appended> {
-    let mut command = to_hal(device, command, updatable)?;
+    let mut recorded = to_hal(device, command, updatable)?;
     if !scratch.is_empty() {
-        scratch.resolve(command.to_mut())?;
+        scratch.resolve(recorded.to_mut())?;
     }
-    buffer.append(&command, after)
+    buffer.append(&*unless_disabled(command, recorded, device)?, after)
 }
 
-/// The command as a device takes it.
+/// Nothing in the place of a disabled command, which has to be one that the device could run.
+///
+/// # Errors
+/// Those of the command's operands.
+pub(super) fn unless_disabled<'c>(
+    command: &Command,
+    recorded: Cow<'c, hal::Command>,
+    device: &Device,
+) -> Result<Cow<'c, hal::Command>> {
+    match command {
+        Command::Disabled(_) => {
+            device.hal().check_command(&recorded)?;
+            Ok(Cow::Owned(hal::Command::Empty))
+        }
+        _ => Ok(recorded),
+    }
+}
+
+/// The command as a device takes it; a disabled one as it is while it is enabled.
 ///
 /// # Errors
 /// Those of loading kernels; [`InvalidArgument`](ErrorKind::InvalidArgument) for memory by an address of
@@ -360,6 +378,7 @@ pub(super) fn to_hal<'c>(
         command.views().try_for_each(|view| view.check_address(device))?;
     }
     match command {
+        Command::Disabled(command) => to_hal(device, command, updatable),
         // A hint that the device has no use for keeps its place in the order.
         Command::Memory { command, .. } if is_idle_hint(device, command) => {
             Ok(Cow::Owned(hal::Command::Empty))

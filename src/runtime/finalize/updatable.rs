@@ -143,7 +143,7 @@ impl CurrentGraph {
         self.graph(node).accesses_at(node.node as usize)
     }
 
-    /// What a node accesses, also while it is disabled.
+    /// What a node accesses.
     pub(crate) fn uses_of(&self, node: Origin) -> Accesses {
         let find = |access: &Access| {
             let mut all = self.command(node)?.allocations();

@@ -98,7 +98,7 @@ impl Surroundings {
                 continue;
             };
             race_check::check_within(&graph, nodes)?;
-            let recorded = self.without_disabled(instance, &graph);
+            let recorded = self.with_disabled(instance, &graph);
             let around = self.graphs.get_mut(&parent.instance);
             let before = match (&around, self.outermost.get(&parent)) {
                 (Some(around), _) => control_at(around, parent.node),
@@ -166,13 +166,17 @@ impl Surroundings {
         Ok(())
     }
 
-    /// The graph as it is recorded: nothing in the place of disabled nodes.
-    fn without_disabled(&self, instance: u32, graph: &graph::Graph<Command>) -> graph::Graph<Command> {
-        let mut graph = graph.clone();
+    /// The graph as it is recorded: its disabled nodes say so.
+    fn with_disabled(&self, instance: u32, graph: &graph::Graph<Command>) -> graph::Graph<Command> {
+        let mut recorded = graph.clone();
         for node in self.disabled.iter().filter(|node| node.instance == instance) {
-            graph.replace_content(node.node as usize, Content::Empty);
+            let index = node.node as usize;
+            if let Content::Command(command) = graph.content_at(index) {
+                let disabled = Command::Disabled(Arc::new(command.clone()));
+                recorded.replace_content(index, Content::Command(disabled));
+            }
         }
-        graph
+        recorded
     }
 }
 

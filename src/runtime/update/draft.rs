@@ -112,7 +112,7 @@ impl Draft {
                 accesses.into()
             }
             Command::HostTask { accesses, .. } => (**accesses).into(),
-            Command::Memory { .. } | Command::Control(_) | Command::Native { .. } => {
+            Command::Memory { .. } | Command::Control(_) | Command::Native { .. } | Command::Disabled(_) => {
                 self.accesses.clone().unwrap_or_default()
             }
         };

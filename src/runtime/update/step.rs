@@ -96,21 +96,16 @@ impl StagedOperands {
 impl UpdateStep {
     /// Whether it brings back what updates before it may have changed: memory that it does not name.
     pub(super) fn brings_back(&self) -> bool {
-        matches!(self, Self::Node(_, NodeChange::Enabled(true)) | Self::Choose(..))
+        matches!(self, Self::Choose(..))
     }
 
     /// What the executable may use once this is applied, and may not have used before.
     pub(super) fn brings(&self, calls: &[KernelCall], current: &CurrentGraph) -> Accesses {
         match self {
             Self::Node(_, NodeChange::Launch(call)) => calls[*call].accesses_with_allocations(),
-            Self::Node(_, NodeChange::Range(_) | NodeChange::Enabled(false))
+            // A disabled node keeps its memory.
+            Self::Node(_, NodeChange::Range(_) | NodeChange::Enabled(_))
             | Self::Param(_, CallArg::Value(_)) => Vec::new(),
-            // A conditional or loop does not access what only disabled nodes of its bodies do.
-            Self::Node(path, NodeChange::Enabled(true)) => {
-                let mut nodes = current.index.find_switched(path, &current.graphs).unwrap_or_default();
-                nodes.retain(|node| current.index.is_in_body(node.instance));
-                nodes.iter().flat_map(|node| current.uses_of(*node)).collect()
-            }
             Self::Node(_, NodeChange::HostTask(task)) => {
                 let task = task.as_ref().as_ref();
                 task.map(Command::accesses_with_allocations).unwrap_or_default()

@@ -1,10 +1,11 @@
 //! Updates of single nodes inside the bodies of conditionals and loops, on every device: where the
 //! device decides by itself, and where the runtime does.
+#![expect(unsafe_code, reason = "imports memory by its address")]
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use wakegraph::{Buffer, Device, ErrorKind, Graph, HostBuffer, Range, write};
+use wakegraph::{Buffer, Device, ErrorKind, Graph, HostBuffer, NodeId, NodePath, Range, write};
 
 use super::control::{adds, words};
 use super::updates::{can_update, finalize, mixed};
@@ -15,7 +16,8 @@ tests!("graph/body_updates":
     &[Need::Results] => [arguments_ranges_and_switches, operands_and_other_kernels, host_tasks_get_other_closures,
         parameters_and_groups, both_branches, inside_each_other, the_same_graph_as_both_branches,
         runs_in_flight_keep_their_bodies, memory_is_ordered_for_other_executables, several_bodies_at_once,
-        scratch_memory_stays_with_its_nodes, after_a_whole_update],
+        scratch_memory_stays_with_its_nodes, after_a_whole_update, disabled_nodes_keep_their_memory,
+        operands_of_disabled_nodes_are_checked],
     &[Need::Results, Need::TwoDevices] => [switched_off_until_one_device_is_left],
     &[Need::Results, Need::ConcurrentParts] => [unordered_memory_is_refused],
     &[] => [misuse_is_refused]);
@@ -507,6 +509,109 @@ fn after_a_whole_update(setup: &Setup) {
             let update = exec.update().launch(others[2].within(around), mix(4, &x));
             update.param(&theirs, 8).apply().await.unwrap();
             check(&[8, 2, 4]).await;
+        });
+    }
+}
+
+/// Where a node may lie: in the graph itself, or in a body, which the runtime drives or not.
+const PLACES: [Option<bool>; 3] = [None, Some(false), Some(true)];
+
+/// Adds the nodes in such a place: to the graph itself, or to the body of a conditional in a loop in it.
+fn add_at<const N: usize>(
+    place: Option<bool>,
+    device: &Device,
+    graph: &mut Graph,
+    add: impl FnOnce(&mut Graph) -> [NodeId; N],
+) -> [NodePath; N] {
+    let Some(by_host) = place else { return add(graph).map(Into::into) };
+    let (once, yes) = (words(device, [1]), words(device, [1]));
+    let (mut inner, mut outer) = (body(device, by_host), Graph::new(device));
+    let nodes = add(&mut inner);
+    let conditional = outer.if_nonzero(&yes, &inner).id();
+    outer.fill(&once, 0);
+    let around = graph.while_nonzero(&once, &outer).id();
+    nodes.map(|node| node.within(conditional).within(around))
+}
+
+fn disabled_nodes_keep_their_memory(setup: &Setup) {
+    if !can_update(setup) {
+        return;
+    }
+    let device = setup.device();
+    for place in PLACES {
+        let [x, y, z] = [(); 3].map(|()| words(device, [0; 4]));
+        let mut graph = Graph::new(device);
+        let [node] =
+            add_at(place, device, &mut graph, |graph| [graph.launch(add(1, &x), Range::linear(4)).id()]);
+        let fill = graph.fill(&y, 5).name("outside").id();
+        let exec = finalize(&graph);
+        setup.block_on(async {
+            let enable = |on| exec.update().enabled(node.clone(), on).apply();
+            enable(false).await.unwrap();
+            let moved = exec.update().fill(fill, &x, 6).apply().await.unwrap_err();
+            assert_eq!(moved.kind(), ErrorKind::InvalidArgument, "{place:?}: {moved}");
+            assert!(moved.message().contains("no edge orders the two"), "{place:?}: {moved}");
+            // Nor may it take memory while it is disabled that it could not have otherwise.
+            let taken = exec.update().launch(node.clone(), add(1, &y)).apply().await;
+            assert_eq!(taken.unwrap_err().kind(), ErrorKind::InvalidArgument, "{place:?}");
+            exec.update().launch(node.clone(), add(2, &z)).apply().await.unwrap();
+            exec.update().fill(fill, &x, 6).apply().await.unwrap();
+            enable(true).await.unwrap();
+            exec.submit().await.unwrap();
+            for (buffer, expected) in [(&x, 6), (&y, 0), (&z, 2)] {
+                assert_eq!(buffer.to_vec().await.unwrap(), [expected; 4], "{place:?}");
+            }
+        });
+    }
+}
+
+fn operands_of_disabled_nodes_are_checked(setup: &Setup) {
+    if !can_update(setup) {
+        return;
+    }
+    let (device, range) = (setup.device(), Range::linear(4));
+    let other = Device::open("host:5").unwrap();
+    let owner = words(&other, [0; 4]);
+    // SAFETY: the clone keeps the memory, and nothing else uses it.
+    let far = unsafe { other.import::<u32>(owner.address().unwrap(), 4, owner.clone()) }.unwrap();
+    for place in PLACES {
+        let (x, y) = (words(device, [1; 4]), words(device, [2; 4]));
+        let part = |range| x.slice(range).unwrap();
+        let mut graph = Graph::new(device);
+        let [copy, kernel] = add_at(place, device, &mut graph, |graph| {
+            [graph.copy(&x, &y).id(), graph.launch(axpy(1, &x, &y), range).id()]
+        });
+        let exec = finalize(&graph);
+        let refused = async |on| {
+            let (copy, kernel, update) = (copy.clone(), kernel.clone(), || exec.update());
+            let switched = update().enabled(copy.clone(), on).enabled(kernel.clone(), on).apply();
+            switched.await.unwrap();
+            for (number, wrong) in [
+                update().copy(copy.clone(), part(0..2), part(1..3)),
+                update().copy(copy.clone(), part(0..2), &y),
+                update().launch(kernel.clone(), axpy(1, &x, part(0..4))),
+                update().launch(kernel.clone(), axpy(1, &far, &y)),
+                update().launch(kernel.clone(), add(1, &x)),
+                update().range(kernel.clone(), Range::linear(5)),
+                update().range(kernel.clone(), range.local([3])),
+            ]
+            .into_iter()
+            .enumerate()
+            {
+                let Err(error) = wrong.apply().await else { panic!("{place:?}, {on}: {number}") };
+                assert!(
+                    matches!(error.kind(), ErrorKind::InvalidArgument | ErrorKind::InvalidSize),
+                    "{place:?}, {on}, {number}: {error}"
+                );
+            }
+        };
+        setup.block_on(async {
+            refused(true).await;
+            refused(false).await;
+            // What has been refused has changed nothing.
+            exec.update().enabled(copy.clone(), true).enabled(kernel.clone(), true).apply().await.unwrap();
+            exec.submit().await.unwrap();
+            assert_eq!(y.to_vec().await.unwrap(), [2; 4], "{place:?}");
         });
     }
 }
