@@ -1,6 +1,7 @@
 //! Which nodes of a graph queues have recorded: what their next commands come after.
 
 use std::collections::HashMap;
+use std::fmt::Debug;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::graph::NodeId;
@@ -27,18 +28,27 @@ pub(crate) struct RecordedNodes {
 
 /// Those of all queues that do not record into the graph at the moment.
 #[derive(Debug, Default)]
-pub(crate) struct RecordedQueues(HashMap<RecordedQueueId, RecordedNodes>);
+pub(crate) struct RecordedQueues {
+    nodes: HashMap<RecordedQueueId, RecordedNodes>,
+    /// Ends the recording that the graph has lent its contents to, when the graph is dropped.
+    end: Option<Box<dyn Debug + Send + Sync>>,
+}
 
 impl RecordedQueues {
+    /// Sets what ends a recording when it is dropped, with the graph or by the next call.
+    pub(crate) fn set_end(&mut self, end: Option<Box<dyn Debug + Send + Sync>>) {
+        self.end = end;
+    }
+
     /// Takes out what a queue has recorded so far.
     pub(crate) fn take(&mut self, queue: RecordedQueueId) -> RecordedNodes {
-        self.0.remove(&queue).unwrap_or_default()
+        self.nodes.remove(&queue).unwrap_or_default()
     }
 
     /// Keeps what a queue has recorded so far.
     pub(crate) fn keep(&mut self, queue: RecordedQueueId, nodes: RecordedNodes) {
         if nodes.last.is_some() || !nodes.since_barrier.is_empty() {
-            self.0.insert(queue, nodes);
+            self.nodes.insert(queue, nodes);
         }
     }
 }

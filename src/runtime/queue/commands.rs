@@ -351,7 +351,8 @@ macro_rules! commands {
             ///
             /// # Errors
             /// Out of the submission. [`InvalidOperation`](ErrorKind::InvalidOperation) while the queue
-            /// records.
+            /// records; then it comes out of [`finalize`](crate::Graph::finalize) as well.
+            #[track_caller]
             pub fn submit(&self, executable: &ExecutableGraph) -> Submission {
                 self.call().submit(executable)
             }
@@ -438,10 +439,23 @@ impl Call<'_> {
         }
     }
 
+    #[track_caller]
     fn submit(&self, executable: &ExecutableGraph) -> Submission {
-        if self.queue.is_recording.load(Ordering::Acquire) {
-            let error = Error::new(ErrorKind::InvalidOperation, "an executable cannot be recorded");
-            return submit::failed(error.help("record the graph that it was made of, with `sub_graph`"));
+        match self.is_recorded() {
+            Err(error) => {
+                let error = error.at(Location::caller()).on_device(self.queue.device.selector());
+                return submit::failed(self.queue.refused(error));
+            }
+            Ok(false) => {}
+            Ok(true) => {
+                // The recording may have ended a moment ago.
+                if let Some(Recorder { recording, .. }) = &self.queue.state.lock().recorder {
+                    let error = Error::new(ErrorKind::InvalidOperation, "an executable cannot be recorded");
+                    let error = error.help("record the graph that it was made of, with `sub_graph`");
+                    recording.graph.lock().refuse(CommandKind::SubGraph, error.clone());
+                    return submit::failed(error.at(Location::caller()));
+                }
+            }
         }
         self.queue.submit(executable, self.after)
     }

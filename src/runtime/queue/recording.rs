@@ -91,11 +91,14 @@ impl Graph {
     /// [`InvalidOperation`](ErrorKind::InvalidOperation) for a queue that is recording; none of the queues
     /// records into this graph then.
     pub fn record<'q>(&mut self, queues: impl IntoIterator<Item = &'q Queue>) -> Result<Recording<'_>> {
+        // A recording whose guard was leaked ends.
+        self.recorded_queues.set_end(None);
         self.refresh_params();
         self.set_recording(true);
         let empty = Self::new(self.device());
-        let contents = std::mem::replace(self, empty);
-        let recording = Recording { graph: self, inner: Arc::new(RecordingInner::new(contents)) };
+        let inner = Arc::new(RecordingInner::new(std::mem::replace(self, empty)));
+        self.recorded_queues.set_end(Some(Box::new(EndOfRecording(Arc::downgrade(&inner)))));
+        let recording = Recording { graph: self, inner };
         // If one cannot record, dropping the guard ends the recording of those before it.
         queues.into_iter().try_for_each(|queue| recording.resume(queue))?;
         Ok(recording)
@@ -104,7 +107,8 @@ impl Graph {
 
 /// A recording of queues into a graph, made by [`Graph::record`]. Dropping it ends the recording.
 ///
-/// A guard that is leaked leaves an empty graph behind, and queues that record for ever.
+/// A guard that is leaked leaves an empty graph behind. Its recording ends when that graph is dropped, or records
+/// again.
 #[must_use = "dropping it ends the recording"]
 pub struct Recording<'g> {
     graph: &'g mut Graph,
@@ -156,14 +160,7 @@ impl Recording<'_> {
 
 impl Drop for Recording<'_> {
     fn drop(&mut self) {
-        // From here on, no queue joins.
-        let queues = self.inner.queues.lock().take();
-        for queue in queues.iter().flatten().filter_map(Weak::upgrade) {
-            let mut state = queue.state.lock();
-            if state.recorder.as_ref().is_some_and(|recorder| Arc::ptr_eq(&recorder.recording, &self.inner)) {
-                self.inner.detach(&queue, &mut state);
-            }
-        }
+        self.inner.end();
         std::mem::swap(self.graph, &mut *self.inner.graph.lock());
         self.graph.set_recording(false);
     }
@@ -172,6 +169,19 @@ impl Drop for Recording<'_> {
 impl Debug for Recording<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         Debug::fmt(&*self.inner, f)
+    }
+}
+
+/// Ends a recording with the empty graph that stands in for the recorded one. There is nothing left to end then,
+/// unless the guard was leaked.
+#[derive(Debug)]
+struct EndOfRecording(Weak<RecordingInner>);
+
+impl Drop for EndOfRecording {
+    fn drop(&mut self) {
+        if let Some(recording) = self.0.upgrade() {
+            recording.end();
+        }
     }
 }
 
@@ -209,6 +219,18 @@ impl RecordingInner {
         state.recorder = Some(Recorder { recording: self.clone(), nodes });
         queue.is_recording.store(true, Ordering::Release);
         Ok(())
+    }
+
+    /// Lets all queues run their commands again.
+    fn end(self: &Arc<Self>) {
+        // From here on, no queue joins.
+        let queues = self.queues.lock().take();
+        for queue in queues.iter().flatten().filter_map(Weak::upgrade) {
+            let mut state = queue.state.lock();
+            if state.recorder.as_ref().is_some_and(|recorder| Arc::ptr_eq(&recorder.recording, self)) {
+                self.detach(&queue, &mut state);
+            }
+        }
     }
 
     /// Lets a queue run its commands again.

@@ -17,7 +17,8 @@ tests!("graph/recording":
         recorded_and_added_graphs_do_the_same, a_graph_can_be_recorded_and_added_to_in_turn,
         recorded_nodes_are_refined_and_updated],
     &[] => [in_order_edges, eager_commands_are_not_linked, barrier_edges, events_are_dependencies,
-        a_panic_ends_the_recording, a_leaked_guard_is_safe, a_recording_queue_begins_no_other,
+        a_panic_ends_the_recording, a_leaked_guard_is_safe, a_dropped_graph_ends_a_leaked_recording,
+        a_graph_that_records_again_ends_a_leaked_recording, a_recording_queue_begins_no_other,
         only_its_own_recording_pauses_a_queue, nothing_recorded_can_be_waited_for,
         recorded_events_stay_in_their_graph, executables_are_not_recorded, refused_commands_are_left_out,
         dropped_queues_and_buffers],
@@ -543,6 +544,38 @@ fn a_leaked_guard_is_safe(setup: &Setup) {
     });
 }
 
+fn a_dropped_graph_ends_a_leaked_recording(setup: &Setup) {
+    let Data { device, x, .. } = data(setup);
+    let [queue, joined] = queues(&device);
+    let mut graph = Graph::new(&device);
+    std::mem::forget(graph.record([&queue]).unwrap());
+    let recorded = queue.fill(&x, 2);
+    joined.after([&recorded]).fill(&x, 3);
+    assert!(queue.is_recording() && joined.is_recording());
+    drop(graph);
+    assert!(!queue.is_recording() && !joined.is_recording());
+    setup.block_on(async {
+        queue.fill(&x, 4).await.unwrap();
+        assert!(joined.after([&recorded]).fill(&x, 5).await.is_err(), "nothing joins any more");
+    });
+    let mut other = Graph::new(&device);
+    drop(other.record([&queue, &joined]).unwrap());
+}
+
+fn a_graph_that_records_again_ends_a_leaked_recording(setup: &Setup) {
+    let Data { device, x, .. } = data(setup);
+    let queue = device.queue().unwrap();
+    let mut graph = Graph::new(&device);
+    std::mem::forget(graph.record([&queue]).unwrap());
+    let recording = graph.record([&queue]).unwrap();
+    queue.fill(&x, 1);
+    drop(recording);
+    assert!(!queue.is_recording());
+    assert_eq!(graph.len(), 1);
+    drop(graph);
+    setup.block_on(async { queue.fill(&x, 2).await.unwrap() });
+}
+
 fn a_recording_queue_begins_no_other(setup: &Setup) {
     let Data { device, x, .. } = data(setup);
     let (queue, idle) = (device.queue().unwrap(), device.queue().unwrap());
@@ -675,11 +708,27 @@ fn executables_are_not_recorded(setup: &Setup) {
         let error = queue.submit(&exec).await.unwrap_err();
         assert_eq!(error.kind(), ErrorKind::InvalidOperation);
         assert!(error.to_string().contains("sub_graph"), "{error}");
+        drop(queue.submit(&exec));
         queue.sub_graph(&child);
         drop(recording);
         queue.submit(&exec).await.unwrap();
+        // As for other commands that are refused, also where nobody looks at the submission.
+        let error = graph.finalize().unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::InvalidOperation);
+        assert!(error.to_string().contains("recording.rs"), "{error}");
+        assert_eq!(graph.take_errors().len(), 2);
         graph.finalize().unwrap().submit().await.unwrap();
-        assert_eq!(graph.len(), 1);
+        // An empty node stands for each of them.
+        assert_eq!(graph.len(), 3);
+        // A queue joins the recording of an event that it depends on, before it refuses.
+        let mut graph = Graph::new(&device);
+        let [recorded, joined] = queues(&device);
+        let recording = graph.record([&recorded]).unwrap();
+        let event = recorded.fill(&device.buffer::<u32>(1).unwrap(), 1);
+        drop(joined.after([&event]).submit(&exec));
+        assert!(joined.is_recording());
+        drop(recording);
+        assert_eq!(graph.errors().len(), 1);
     });
 }
 
