@@ -55,8 +55,13 @@ pub(super) struct QueueState {
     runs: VecDeque<Arc<Run>>,
     /// Runs of host tasks and executables that may be in flight.
     others: Vec<Arc<Run>>,
+    /// How many of these there have to be before those that are over are let go.
+    sweep_at: usize,
     /// Whether spinning for commands has paid.
     spinning: AdaptiveSpin,
+    /// How many runs sweeps have looked at.
+    #[cfg(test)]
+    swept: usize,
 }
 
 struct Tail {
@@ -163,8 +168,8 @@ impl QueueInner {
             let submitted = wake_after_locks(|| {
                 let mut waits = Waits::after(after);
                 let mut state = self.state.lock();
+                state.tail.retain(|tail| !tail.run.is_done());
                 waits.order.extend(state.tail.iter().map(|tail| Predecessor::Run(tail.run.clone())));
-                waits.order.retain(|earlier| !earlier.is_over());
                 let (submission, started) = submit::submit_locked(&executable.inner, &mut waits)?;
                 let may_end_early = !after.is_empty() || started.as_ref().is_some_and(Started::is_launch);
                 let run = submission.event().run().clone();
@@ -358,12 +363,23 @@ impl QueueState {
         self.tail.len()
     }
 
+    #[cfg(test)]
+    pub(super) fn swept(&self) -> usize {
+        self.swept
+    }
+
     fn keep(&mut self, run: Arc<Run>, failures: &FirstFailure) {
-        self.sweep(failures);
+        if self.others.len() >= self.sweep_at {
+            self.sweep(failures);
+            // Doubled, so that on average a new run pays for few old ones, however many are in flight.
+            self.sweep_at = 2 * self.others.len();
+        }
         self.others.push(run);
     }
 
     fn sweep(&mut self, failures: &FirstFailure) {
+        #[cfg(test)]
+        (self.swept += self.others.len());
         self.others.retain(|run| {
             let is_done = run.is_done();
             if is_done && let Err(error) = run.result() {

@@ -7,6 +7,7 @@ use crate::kernel::RawKernel;
 use crate::runtime::{Device, Event, Graph, Queue};
 use crate::testing::{FakeControl, FakeDevice, FakeOptions};
 use crate::types::{Error, ErrorKind, Range, RangeBound};
+use crate::write;
 
 fn manual_device() -> (Device, FakeControl) {
     let (device, control) = FakeDevice::open(FakeOptions::new().manual(true));
@@ -295,6 +296,41 @@ fn chains_of_dependencies_leave_a_short_tail() {
     assert_eq!(queue.inner.state.lock().tail_len(), 1);
     control.complete_all();
     assert!(last.is_finished());
+}
+
+/// The queue itself gets no command that would let go of what is over.
+#[test]
+fn submissions_behind_events_leave_a_short_tail() {
+    let (device, control) = manual_device();
+    let (x, y) = (device.buffer::<u32>(4).unwrap(), device.buffer::<u32>(4).unwrap());
+    let mut graph = Graph::new(&device);
+    graph.fill(&x, 1);
+    let exec = graph.finalize().unwrap();
+    let (queue, other) = (device.queue().unwrap(), device.queue().unwrap());
+    for n in 0..100 {
+        let event = other.fill(&y, n);
+        let submitted = queue.after([&event]).submit(&exec).event();
+        assert!(queue.inner.state.lock().tail_len() <= 2);
+        control.complete_all();
+        assert!(submitted.is_finished());
+    }
+}
+
+#[tokio::test]
+async fn host_tasks_that_wait_are_swept_seldom() {
+    const TASKS: usize = 1000;
+    let (device, _control) = manual_device();
+    let host = device.host_buffer::<u32>(1).unwrap();
+    let queue = device.queue().unwrap();
+    let held = host.write().await;
+    for _ in 0..TASKS {
+        queue.host_task((write(&host),), async |(mut host,)| host[0] += 1);
+    }
+    let swept = queue.inner.state.lock().swept();
+    assert!(swept <= 2 * TASKS, "{swept}");
+    drop(held);
+    queue.wait().await.unwrap();
+    assert_eq!(host.read().await[0], TASKS as u32);
 }
 
 #[test]
