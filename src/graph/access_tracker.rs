@@ -19,7 +19,7 @@ const NONE: u32 = u32::MAX;
 
 /// Derives the predecessors of each node from its accesses.
 #[derive(Clone, Debug, Default)]
-pub(super) struct AccessTracker {
+pub(crate) struct AccessTracker {
     /// Segments by resource and first byte.
     segments: BTreeMap<(ResourceId, usize), Segment>,
     readers: Readers,
@@ -38,7 +38,7 @@ struct Segment {
 impl AccessTracker {
     /// Records the accesses of the next node, and returns the nodes that it must wait for: sorted, each
     /// once, never itself.
-    pub(super) fn record(&mut self, node: u32, accesses: &[Access]) -> &[u32] {
+    pub(crate) fn record(&mut self, node: u32, accesses: &[Access]) -> &[u32] {
         // Adjacent segments share a history only if one node accessed both; callers declare such
         // pieces one after the other.
         let in_pieces = accesses.windows(2).any(|pair| pair[0].resource == pair[1].resource);

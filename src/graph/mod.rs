@@ -29,6 +29,7 @@ mod topo_order;
 #[cfg(test)]
 mod tests;
 
+pub(crate) use access_tracker::AccessTracker;
 pub use dot::Dot;
 pub(crate) use dot::{DotText, device_colour};
 pub use modifiable::{Content, Graph};

@@ -287,7 +287,7 @@ impl<P> Graph<P> {
 
     /// All nodes, each after those that it waits for, and as far as edges allow in the order of insertion.
     /// Nodes on a cycle, and behind one, come last.
-    fn in_order(&self) -> Vec<u32> {
+    pub(crate) fn in_order(&self) -> Vec<u32> {
         let count = self.len() as u32;
         if self.insertion_ordered {
             return (0..count).collect();

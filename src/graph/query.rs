@@ -47,6 +47,11 @@ impl<P> Graph<P> {
         (0..self.len()).map(move |index| NodeId { graph, index: index as u32 })
     }
 
+    /// Whether there is an edge between the nodes with these indices.
+    pub(crate) fn has_edge_at(&self, from: u32, to: u32) -> bool {
+        self.adjacency.contains(from, to)
+    }
+
     /// Nodes without a predecessor, in insertion order. Takes time proportional to their number.
     pub fn roots(&self) -> impl Iterator<Item = NodeId> + Clone + '_ {
         self.adjacency.roots().map(|index| NodeId { graph: self.identity, index })

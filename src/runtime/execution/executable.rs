@@ -166,8 +166,8 @@ pub(crate) struct ExecutableState {
     pub(crate) spinning: AdaptiveSpin,
     /// Whether runs should share queues, learned likewise.
     pub(crate) sharing: AdaptiveSpin,
-    /// Updates of this executable that later runs have to wait for.
-    pub(crate) fences: Vec<Arc<Fence>>,
+    /// Opens when all updates of this executable are over that later runs have to wait for.
+    pub(crate) fence: Option<Arc<Fence>>,
     /// The memory whose registers a submission has to consult.
     pub(crate) contested: Contested,
 }

@@ -16,7 +16,7 @@ use crate::runtime::resource::scratch::PlannedUses;
 use crate::types::{CommandKind, Error, ErrorKind, Result};
 
 /// Where a node's command is: the partition, and which of its commands.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub(crate) struct CommandPlace {
     pub(crate) partition: u32,
     pub(crate) position: u32,

@@ -1,7 +1,7 @@
 //! What an updatable executable remembers of the graph that it was finalized from.
 
 use std::any::Any;
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet, VecDeque};
 use std::sync::Arc;
 
 use parking_lot::{Mutex, MutexGuard};
@@ -11,7 +11,7 @@ use crate::plan::{GraphInstance, Origin, Plan};
 use crate::runtime::builder::command::Command;
 use crate::runtime::execution::conflicts;
 use crate::runtime::execution::executable::ExecutableInner;
-use crate::runtime::execution::fence::Fence;
+use crate::runtime::execution::fence::{Fence, FenceGuard};
 use crate::runtime::finalize::Source;
 use crate::runtime::finalize::node_index::NodeIndex;
 use crate::runtime::finalize::options::FinalizeOptions;
@@ -19,7 +19,7 @@ use crate::runtime::finalize::uses::Uses;
 use crate::runtime::resource::allocation::Allocation;
 use crate::runtime::resource::kernel::KernelCall;
 use crate::runtime::resource::scratch::{Places, PlannedUses};
-use crate::types::{Access, CommandKind, Error, ErrorKind, Result};
+use crate::types::{Access, CommandKind, Error, ErrorKind, ResourceId, Result};
 
 /// What updates need to know.
 pub(crate) struct Updatable {
@@ -49,16 +49,98 @@ pub(crate) struct CurrentGraph {
     pub(crate) scratch: Arc<Places>,
     /// The scratch buffers that a node may have: those that it had when they were placed.
     pub(crate) planned: PlannedUses,
-    /// Updates that have taken a turn, oldest first, until they are applied or given up.
-    pub(crate) waiting: Vec<WaitingUpdate>,
+    pub(crate) waiting: WaitingUpdates,
+}
+
+/// Updates that have taken a turn, until they are applied or given up.
+#[derive(Default)]
+pub(crate) struct WaitingUpdates {
+    /// Oldest first.
+    updates: VecDeque<WaitingUpdate>,
+    /// What all of them bring, and how often.
+    brought: HashMap<ResourceId, HashMap<Access, usize>>,
 }
 
 /// An update that waits for its turn.
-pub(crate) struct WaitingUpdate {
-    /// Opens when the update has been applied or given up.
-    pub(crate) fence: Arc<Fence>,
-    /// What the update may bring, used by runs that are submitted behind it.
-    pub(crate) brings: Accesses,
+struct WaitingUpdate {
+    /// Opens when the update and all before it have been applied or given up.
+    fence: Arc<Fence>,
+    brings: Brings,
+    /// The fences of updates right behind it that were given up.
+    given_up: Vec<FenceGuard>,
+}
+
+/// What an update may bring, used by runs that are submitted behind it.
+#[derive(Default)]
+pub(crate) struct Brings {
+    pub(crate) accesses: Accesses,
+    /// Whether it may also bring back what updates before it bring.
+    pub(crate) from_earlier: bool,
+}
+
+impl WaitingUpdates {
+    pub(crate) fn is_empty(&self) -> bool {
+        self.updates.is_empty()
+    }
+
+    /// The fence of the newest: when it is open, all of them are over.
+    pub(crate) fn last(&self) -> Option<&Arc<Fence>> {
+        self.updates.back().map(|update| &update.fence)
+    }
+
+    /// Adds an update. Returns the memory that no other one brings in the same way.
+    pub(crate) fn push(&mut self, fence: Arc<Fence>, brings: Brings) -> Vec<Arc<Allocation>> {
+        let mut new = Vec::new();
+        for (allocation, access) in &brings.accesses {
+            let count = self.brought.entry(access.resource).or_default().entry(*access).or_default();
+            *count += 1;
+            if *count == 1 {
+                new.push(allocation.clone());
+            }
+        }
+        self.updates.push_back(WaitingUpdate { fence, brings, given_up: Vec::new() });
+        new
+    }
+
+    /// Takes out an update. Returns the memory that no other one brings in the same way, and fences to be
+    /// opened without a lock. If updates before this one still wait, its fence opens with theirs: what
+    /// waits for it comes behind them, too.
+    fn remove(&mut self, lease: FenceGuard) -> (Vec<Arc<Allocation>>, Vec<FenceGuard>) {
+        let is_its = |update: &WaitingUpdate| Arc::ptr_eq(&update.fence, lease.fence());
+        let Some(at) = self.updates.iter().position(is_its) else { return (Vec::new(), vec![lease]) };
+        let Some(WaitingUpdate { brings, mut given_up, .. }) = self.updates.remove(at) else {
+            return (Vec::new(), vec![lease]);
+        };
+        given_up.push(lease);
+        if let Some(before) = at.checked_sub(1).and_then(|before| self.updates.get_mut(before)) {
+            before.given_up.append(&mut given_up);
+        }
+        // The last of them keeps it for all.
+        let mut behind = self.updates.iter_mut().skip(at).rev();
+        if let Some(keeper) = behind.find(|update| update.brings.from_earlier) {
+            keeper.brings.accesses.extend(brings.accesses);
+            return (Vec::new(), given_up);
+        }
+        let mut gone = Vec::new();
+        for (allocation, access) in brings.accesses {
+            let Some(all) = self.brought.get_mut(&access.resource) else { continue };
+            let Some(count) = all.get_mut(&access) else { continue };
+            *count -= 1;
+            if *count == 0 {
+                all.remove(&access);
+                gone.push(allocation);
+            }
+            if all.is_empty() {
+                self.brought.remove(&access.resource);
+            }
+        }
+        (gone, given_up)
+    }
+
+    /// How they may use an allocation.
+    fn accesses_to(&self, resource: ResourceId) -> impl Iterator<Item = Access> + '_ {
+        self.brought.get(&resource).into_iter().flat_map(|all| all.keys().copied())
+    }
 }
 
 impl Updatable {
@@ -83,7 +165,7 @@ impl Updatable {
                 disabled: HashSet::new(),
                 uses: std::mem::take(uses),
                 scratch: scratch.clone(),
-                waiting: Vec::new(),
+                waiting: WaitingUpdates::default(),
             }),
         }
     }
@@ -175,17 +257,23 @@ impl CurrentGraph {
         self.changed[node.instance as usize][node.node as usize] <= changes
     }
 
-    /// Gives a node the accesses of a new command, which uses these allocations.
+    /// Takes out the accesses of nodes, which are about to [get](Self::replace_accesses) others.
+    pub(crate) fn remove_uses(&mut self, nodes: &HashSet<Origin>) {
+        let accesses = nodes.iter().flat_map(|node| self.accesses_of(*node));
+        let resources = accesses.map(|access| access.resource).collect();
+        self.uses.remove(nodes, &resources);
+    }
+
+    /// Gives a node the accesses of a new command, which uses these allocations, after those of the old one
+    /// have been [taken out](Self::remove_uses).
     pub(crate) fn replace_accesses<'a>(
         &mut self,
         node: Origin,
         allocations: impl Iterator<Item = &'a Arc<Allocation>>,
         accesses: &[Access],
     ) {
-        let (graph, place) = (&mut self.graphs[node.instance as usize], node.node as usize);
-        self.uses.remove(node, graph.accesses_at(place));
         self.uses.add(node, allocations, accesses);
-        graph.replace_accesses(place, accesses);
+        self.graphs[node.instance as usize].replace_accesses(node.node as usize, accesses);
     }
 
     /// Exchanges a node's command and the new one. The caller has counted the change.
@@ -221,28 +309,35 @@ impl CurrentGraph {
         std::mem::replace(&mut self.graphs, graphs)
     }
 
-    /// Makes known what later submissions of the executable use: its memory, `more`, and what
-    /// updates that wait may bring. `before` is what they may no longer use.
+    /// Makes known how later submissions of the executable use some memory: as its nodes do, with `more`, and
+    /// as updates that wait may do. What has `changed`, and `more`, is all that they may use otherwise than
+    /// before.
     pub(crate) fn register(
         &self,
         executable: &Arc<ExecutableInner>,
-        before: &[Arc<Allocation>],
+        changed: &[Arc<Allocation>],
         more: &[(Arc<Allocation>, Access)],
     ) {
-        let brought = self.waiting.iter().flat_map(|waiting| &waiting.brings);
-        let uses = self.uses.merged_with(more.iter().chain(brought).cloned());
-        conflicts::register(executable, before, uses);
+        let more_allocations = more.iter().map(|(allocation, _)| allocation);
+        let mut allocations: Vec<_> = changed.iter().chain(more_allocations).cloned().collect();
+        allocations.sort_unstable_by_key(|allocation| allocation.memory().resource());
+        allocations.dedup_by_key(|allocation| allocation.memory().resource());
+        let mut more_of: HashMap<ResourceId, Vec<Access>> = HashMap::new();
+        more.iter().for_each(|(_, access)| more_of.entry(access.resource).or_default().push(*access));
+        let uses = self.uses.merged_with(allocations.iter(), |resource| {
+            let more = more_of.get(&resource).into_iter().flatten().copied();
+            more.chain(self.waiting.accesses_to(resource)).collect()
+        });
+        conflicts::register(executable, &allocations, uses);
     }
 
-    /// An update has been applied or given up: takes out what only it has brought.
-    pub(crate) fn leave(&mut self, executable: &Arc<ExecutableInner>, fence: &Arc<Fence>) {
-        let Some(at) = self.waiting.iter().position(|waiting| Arc::ptr_eq(&waiting.fence, fence)) else {
-            return;
-        };
-        let brought: Vec<_> =
-            self.waiting.remove(at).brings.into_iter().map(|(allocation, _)| allocation).collect();
-        if !brought.is_empty() {
-            self.register(executable, &brought, &[]);
+    /// An update has been applied or given up: takes out what only it has brought. Returns fences to be opened
+    /// without a lock.
+    pub(crate) fn leave(&mut self, executable: &Arc<ExecutableInner>, lease: FenceGuard) -> Vec<FenceGuard> {
+        let (gone, fences) = self.waiting.remove(lease);
+        if !gone.is_empty() {
+            self.register(executable, &gone, &[]);
         }
+        fences
     }
 }

@@ -1,6 +1,6 @@
 //! What an executable uses: for keeping it alive, and for its order among others and in itself.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
 use crate::plan::Origin;
@@ -49,23 +49,20 @@ impl Uses {
         }
     }
 
-    /// Takes back what [`add`](Self::add) has added for a node.
-    pub(crate) fn remove(&mut self, node: Origin, accesses: &[Access]) {
-        for access in accesses {
-            let Some(used) = self.0.get_mut(&access.resource) else { continue };
-            if let Some(known) = used.accesses.iter().position(|known| *known == (node, *access)) {
-                used.accesses.swap_remove(known);
-            }
+    /// Takes back what [`add`](Self::add) has added for nodes, which access these allocations and no others.
+    pub(crate) fn remove(&mut self, nodes: &HashSet<Origin>, resources: &HashSet<ResourceId>) {
+        for resource in resources {
+            let Some(used) = self.0.get_mut(resource) else { continue };
+            used.accesses.retain(|(node, _)| !nodes.contains(node));
             if used.accesses.is_empty() {
-                self.0.remove(&access.resource);
+                self.0.remove(resource);
             }
         }
     }
 
-    /// Who accesses the same memory as `access` in a conflicting way.
-    pub(crate) fn conflicts(&self, access: Access) -> impl Iterator<Item = Origin> + '_ {
-        let users = self.0.get(&access.resource).into_iter().flat_map(|used| &used.accesses);
-        users.filter(move |(_, other)| other.conflicts_with(&access)).map(|(node, _)| *node)
+    /// Who accesses an allocation, and how.
+    pub(crate) fn of(&self, resource: ResourceId) -> impl Iterator<Item = (Origin, Access)> + '_ {
+        self.0.get(&resource).into_iter().flat_map(|used| used.accesses.iter().copied())
     }
 
     pub(crate) fn allocation(&self, resource: ResourceId) -> Option<&Arc<Allocation>> {
@@ -82,28 +79,24 @@ impl Uses {
 
     /// Everything that is used, [merged](conflicts::merged).
     pub(crate) fn merged(&self) -> Vec<(Arc<Allocation>, Vec<Access>)> {
-        self.merged_with([])
+        self.merged_with(self.0.values().map(|used| &used.allocation), |_| Vec::new())
     }
 
-    /// As [`merged`](Self::merged), with more accesses.
-    pub(crate) fn merged_with(
+    /// As [`merged`](Self::merged), of some allocations, with `more` accesses to each.
+    pub(crate) fn merged_with<'a>(
         &self,
-        more: impl IntoIterator<Item = (Arc<Allocation>, Access)>,
+        allocations: impl Iterator<Item = &'a Arc<Allocation>>,
+        more: impl Fn(ResourceId) -> Vec<Access>,
     ) -> Vec<(Arc<Allocation>, Vec<Access>)> {
-        let mut all: HashMap<ResourceId, (Arc<Allocation>, Vec<Access>)> =
-            HashMap::with_capacity(self.0.len());
         // No other executable uses a scratch buffer.
-        let shared = self.0.iter().filter(|(_, used)| ScratchMemory::of(&used.allocation).is_none());
-        for (resource, used) in shared {
-            let accesses = used.accesses.iter().map(|(_, access)| *access).collect();
-            all.insert(*resource, (used.allocation.clone(), accesses));
-        }
-        let more = more.into_iter().filter(|(allocation, _)| ScratchMemory::of(allocation).is_none());
-        for (allocation, access) in more {
-            all.entry(access.resource).or_insert_with(|| (allocation, Vec::new())).1.push(access);
-        }
-        let merged = |(allocation, accesses): (_, Vec<Access>)| (allocation, conflicts::merged(&accesses));
-        all.into_values().map(merged).collect()
+        let shared = allocations.filter(|allocation| ScratchMemory::of(allocation).is_none());
+        let merged = shared.map(|allocation| {
+            let resource = allocation.memory().resource();
+            let own = self.of(resource).map(|(_, access)| access);
+            let accesses: Vec<_> = own.chain(more(resource)).collect();
+            (allocation.clone(), conflicts::merged(&accesses))
+        });
+        merged.filter(|(_, accesses)| !accesses.is_empty()).collect()
     }
 
     pub(crate) fn into_allocations(self) -> Box<[Arc<Allocation>]> {

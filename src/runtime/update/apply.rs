@@ -7,7 +7,7 @@ use crate::runtime::execution::executable::{ExecutableInner, ExecutableState};
 use crate::runtime::execution::run::Replaced;
 use crate::runtime::execution::submit::check_launched;
 use crate::runtime::execution::template::RunOwner;
-use crate::runtime::finalize::updatable::CurrentGraph;
+use crate::runtime::finalize::updatable::{Brings, CurrentGraph};
 use crate::runtime::update::change::Change;
 use crate::runtime::update::nodes::{self, Nodes};
 use crate::runtime::update::replace::Recorded;
@@ -84,7 +84,7 @@ pub(super) fn try_apply(
                 (error, 0) => Attempt::Done(Err(error), None),
                 (error, partitions) => {
                     let turn = turn.is_none().then(|| {
-                        let turn = Turn::take(executable, current, Vec::new());
+                        let (turn, _) = Turn::take(executable, current, Brings::default());
                         turn.hold_back(&mut state);
                         turn
                     });
@@ -108,10 +108,8 @@ pub(super) fn try_apply(
         Attempt::Done(Ok(()), garbage)
     });
     if moves {
-        let mut before: Vec<_> = new.into_iter().chain(old).map(|(allocation, _)| allocation).collect();
-        before.sort_by_key(|allocation| allocation.memory().resource());
-        before.dedup_by_key(|allocation| allocation.memory().resource());
-        current.register(executable, &before, &[]);
+        let changed: Vec<_> = new.into_iter().chain(old).map(|(allocation, _)| allocation).collect();
+        current.register(executable, &changed, &[]);
     }
     outcome.unwrap_or_else(|attempt| attempt)
 }

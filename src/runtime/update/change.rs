@@ -3,7 +3,7 @@
 use std::collections::HashSet;
 
 use crate::runtime::execution::executable::ExecutableInner;
-use crate::runtime::finalize::updatable::{Accesses, CurrentGraph, Updatable};
+use crate::runtime::finalize::updatable::{Accesses, Brings, CurrentGraph, Updatable};
 use crate::runtime::update::drafts::{self, Drafts};
 use crate::runtime::update::replace::Recorded;
 use crate::runtime::update::step::{Steps, UpdateStep};
@@ -34,22 +34,18 @@ impl Change {
 
     /// Everything that the executable may use once the change is applied, and may not have used
     /// before.
-    pub(super) fn brings(&self, current: &CurrentGraph) -> Accesses {
-        match self {
-            Self::Whole(recorded) => recorded.uses().accesses(),
+    pub(super) fn brings(&self, current: &CurrentGraph) -> Brings {
+        let (mut accesses, from_earlier): (Accesses, bool) = match self {
+            Self::Whole(recorded) => (recorded.uses().accesses(), false),
             Self::Nodes { steps, .. } => {
                 let Steps { all: steps, calls } = &**steps;
                 let mut steps = steps.iter().map(|(step, _)| step);
-                let mut all: Accesses = steps.clone().flat_map(|step| step.brings(calls, current)).collect();
-                if steps.any(UpdateStep::brings_back) {
-                    all.extend(current.waiting.iter().flat_map(|waiting| waiting.brings.iter().cloned()));
-                }
-                // Each update that waits may list what those before it bring, so that without this the list
-                // would double with each.
-                let mut seen = HashSet::new();
-                all.retain(|(_, access)| seen.insert(*access));
-                all
+                let accesses = steps.clone().flat_map(|step| step.brings(calls, current)).collect();
+                (accesses, steps.any(UpdateStep::brings_back))
             }
-        }
+        };
+        let mut seen = HashSet::new();
+        accesses.retain(|(_, access)| seen.insert(*access));
+        Brings { accesses, from_earlier }
     }
 }

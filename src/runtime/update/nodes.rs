@@ -263,6 +263,8 @@ impl Nodes<'_> {
     pub(super) fn commit(self, current: &mut CurrentGraph) -> ReplacedNodes {
         let Drafts { mut nodes, bodies, .. } = std::mem::take(self.drafts);
         current.changes += 1;
+        let moved = nodes.iter().filter(|draft| draft.changes_command() && draft.accesses.is_some());
+        current.remove_uses(&moved.map(|draft| draft.node).collect());
         for draft in nodes.iter_mut().filter(|draft| draft.changes_command()) {
             if let Some(accesses) = &draft.accesses {
                 current.replace_accesses(draft.node, draft.allocations(self.steps), accesses);

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use crate::graph::{self, Content};
 use crate::hal::{self, CommandHandle, CommandUpdate};
-use crate::plan::{Origin, Plan};
+use crate::plan::{GraphInstance, Origin, Plan};
 use crate::runtime::builder::Graph;
 use crate::runtime::builder::command::Command;
 use crate::runtime::execution::executable::ExecutableInner;
@@ -218,35 +218,48 @@ fn compare(
     find_differences: Differences,
 ) -> Result<()> {
     const NAMED: usize = 8;
-    let mut differences = Vec::new();
-    // How a message names the graph of each instance; none where the parents differ.
-    let mut paths: Vec<Option<String>> = Vec::with_capacity(ours.len());
-    for (instance, (here, there)) in plan.instances().iter().zip(ours.iter().zip(theirs)) {
-        let path = match instance.parent.map(|parent| parent as usize) {
-            None => Some(String::new()),
-            Some(parent) => paths[parent].as_ref().and_then(|path| {
-                let is_there =
-                    theirs[parent].kinds().get(instance.node as usize) == Some(&CommandKind::SubGraph);
-                is_there.then(|| format!("{path}{} / ", ours[parent].label_at(instance.node as usize)))
-            }),
-        };
-        if let Some(path) = &path {
-            let here_and_there = find_differences(here, there);
-            differences.extend(here_and_there.iter().map(|difference| format!("{path}{difference}")));
+    let (mut differences, mut more) = (Vec::new(), 0);
+    // Whether each instance is in both graphs, so that the two can be compared.
+    let mut in_both: Vec<bool> = Vec::with_capacity(ours.len());
+    for (number, (here, there)) in ours.iter().zip(theirs).enumerate().take(plan.instances().len()) {
+        let GraphInstance { parent, node } = plan.instances()[number];
+        let is_in_both = parent.map(|parent| parent as usize).is_none_or(|parent| {
+            in_both[parent] && theirs[parent].kinds().get(node as usize) == Some(&CommandKind::SubGraph)
+        });
+        in_both.push(is_in_both);
+        if !is_in_both {
+            continue;
         }
-        paths.push(path);
+        let found = find_differences(here, there);
+        let named = found.len().min(NAMED - differences.len());
+        if named > 0 {
+            let path = path(plan, ours, number);
+            differences.extend(found[..named].iter().map(|difference| format!("{path}{difference}")));
+        }
+        more += found.len() - named;
     }
     if differences.is_empty() {
         return Ok(());
     }
-    let more = differences.len().saturating_sub(NAMED);
-    differences.truncate(NAMED);
     if more > 0 {
         differences.push(format!("and {more} more"));
     }
     let why = format!("the graphs differ: {}", differences.join("; "));
     Err(Error::new(ErrorKind::InvalidArgument, why)
         .help("build it with the same nodes and edges in the same order, or finalize it instead"))
+}
+
+/// The nodes around an instance, as a message names them before a node of it.
+fn path(plan: &Plan, graphs: &[graph::Graph<Command>], instance: usize) -> String {
+    let mut labels = Vec::new();
+    let mut at = instance;
+    while let GraphInstance { parent: Some(parent), node } = plan.instances()[at] {
+        #[cfg(test)]
+        tests::NAMED.set(tests::NAMED.get() + 1);
+        at = parent as usize;
+        labels.push(graphs[at].label_at(node as usize));
+    }
+    labels.iter().rev().map(|label| format!("{label} / ")).collect()
 }
 
 /// Nodes of another kind or device, nodes that only one graph has, and the first edge that is another one.
@@ -306,4 +319,50 @@ fn edge_difference(ours: &graph::Graph<Command>, theirs: &graph::Graph<Command>)
         }
     }
     None
+}
+
+#[cfg(test)]
+mod tests {
+    use std::cell::Cell;
+
+    use crate::runtime::{Device, FinalizeOptions, Graph};
+
+    thread_local! {
+        /// How many nodes this thread has named on paths to others.
+        pub(super) static NAMED: Cell<usize> = const { Cell::new(0) };
+    }
+
+    fn block_on<F: Future>(future: F) -> F::Output {
+        tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(future)
+    }
+
+    /// Sub-graphs within each other, with a fill of `value` or an empty node inside the innermost.
+    fn nested(device: &Device, depth: usize, fill: Option<u32>) -> Graph {
+        let mut graph = Graph::new(device);
+        match fill {
+            Some(value) => drop(graph.fill(&device.buffer::<u32>(1).unwrap(), value)),
+            None => drop(graph.empty()),
+        }
+        for _ in 0..depth {
+            let mut outer = Graph::new(device);
+            outer.sub_graph(&graph).name("sub");
+            graph = outer;
+        }
+        graph
+    }
+
+    #[test]
+    fn paths_of_nested_graphs_are_named_in_errors_only() {
+        const DEPTH: usize = 100;
+        let device = Device::open("host:949").unwrap();
+        let graph = nested(&device, DEPTH, Some(1));
+        let exec = graph.finalize_with(FinalizeOptions::new().updatable(true)).unwrap();
+        let before = NAMED.get();
+        block_on(exec.update_from(&nested(&device, DEPTH, Some(2)))).unwrap();
+        assert_eq!(NAMED.get(), before);
+        let error = block_on(exec.update_from(&nested(&device, DEPTH, None))).unwrap_err().to_string();
+        assert_eq!(error.matches("sub-graph 'sub' (#0) / ").count(), DEPTH, "{error}");
+        assert!(error.contains("/ buffer fill #0: empty"), "{error}");
+        assert_eq!(NAMED.get() - before, DEPTH);
+    }
 }

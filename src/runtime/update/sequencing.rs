@@ -95,13 +95,13 @@ fn apply_or_take_turn(
         let help = "update inside `#[tokio::main]`, a spawned task, or while `runtime.enter()` is held";
         return Sequenced::Applied(Err(error.help(help)), None);
     };
-    let earlier = current.waiting.iter().map(|earlier| Predecessor::Fence(earlier.fence.clone()));
-    let mut predecessors: Vec<_> = earlier.collect();
+    // It opens when all updates before this one are over.
+    let earlier = current.waiting.last().map(|fence| Predecessor::Fence(fence.clone()));
+    let mut predecessors: Vec<_> = earlier.into_iter().collect();
     let brings = change.brings(&current);
-    let brings_memory = !brings.is_empty();
-    let turn = Turn::take(executable, &mut current, brings);
-    if brings_memory {
-        current.register(executable, &[], &[]);
+    let (turn, new) = Turn::take(executable, &mut current, brings);
+    if !new.is_empty() {
+        current.register(executable, &new, &[]);
     }
     predecessors.extend(turn.hold_back(&mut executable.state.lock()));
     Sequenced::Wait(handle, predecessors, turn)

@@ -8,10 +8,13 @@ use std::thread::{self, Thread};
 use std::time::{Duration, Instant};
 
 use crate::kernel::RawKernel;
-use crate::runtime::execution::conflicts::registers_locked;
+use parking_lot::Mutex;
+use tokio::sync::{Semaphore, SemaphorePermit};
+
+use crate::runtime::execution::conflicts::{Register, registers_locked};
 use crate::runtime::{Buffer, Device, ExecutableGraph, FinalizeOptions, Graph};
 use crate::testing::{FakeDevice, FakeOptions};
-use crate::{NodeId, Range, RangeBound};
+use crate::{ErrorKind, NodeId, Range, RangeBound};
 
 crate::kernel! {
     fn mix(n: u32, x: &mut [u32]) {
@@ -70,6 +73,117 @@ fn an_update_that_keeps_the_memory_locks_no_register() {
         block_on(exec.submit()).unwrap();
     }
     assert_eq!(registers_locked() - before, 0);
+}
+
+/// An executable of a host task that waits for the semaphore, and a launch behind it.
+fn gated(device: &Device, x: &Buffer<u32>, gate: &Arc<Semaphore>) -> (ExecutableGraph, NodeId) {
+    let (mut graph, gate) = (Graph::new(device), gate.clone());
+    let task = async move |()| gate.acquire().await.map(SemaphorePermit::forget);
+    let hold = graph.host_task((), task).id();
+    let node = graph.launch(mix(0, x), Range::linear(x.len())).after([hold]).id();
+    (graph.finalize_with(FinalizeOptions::new().updatable(true)).unwrap(), node)
+}
+
+#[test]
+fn an_update_that_waits_keeps_the_last_one_before_it() {
+    const UPDATES: u32 = 100;
+    let device = Device::open("host:944").unwrap();
+    let (x, gate) = (device.buffer::<u32>(1).unwrap(), Arc::new(Semaphore::new(0)));
+    block_on(async {
+        let (exec, node) = gated(&device, &x, &gate);
+        let mut runs = vec![exec.submit()];
+        let mut updates = vec![exec.update().launch(node, mix(1, &x)).apply()];
+        let first = exec.inner.state.lock().fence.clone().unwrap();
+        for n in 2..=UPDATES {
+            runs.push(exec.submit());
+            updates.push(exec.update().launch(node, mix(n, &x)).apply());
+        }
+        // The first update, with those that wait: for it, the next update and the run between the two.
+        let references = Arc::strong_count(&first);
+        assert!(references < 10, "{references}");
+        runs.push(exec.submit());
+        gate.add_permits(runs.len());
+        for update in updates {
+            update.await.unwrap();
+        }
+        for run in runs {
+            run.await.unwrap();
+        }
+        assert!(exec.inner.state.lock().fence.as_ref().is_none_or(|fence| fence.is_lifted()));
+        let expected = (0..=UPDATES).fold(0u32, |x, n| x.wrapping_mul(31).wrapping_add(n));
+        assert_eq!(x.to_vec().await.unwrap(), [expected]);
+    });
+}
+
+#[test]
+fn an_update_that_waits_registers_its_own_memory_only() {
+    const UPDATES: usize = 100;
+    let device = Device::open("host:945").unwrap();
+    let gate = Arc::new(Semaphore::new(0));
+    let buffers: Vec<_> = (0..=UPDATES).map(|_| device.buffer::<u32>(1).unwrap()).collect();
+    block_on(async {
+        let (exec, node) = gated(&device, &buffers[0], &gate);
+        let held = exec.submit();
+        let before = registers_locked();
+        let updates = buffers[1..].iter().map(|x| exec.update().launch(node, mix(1, x)).apply());
+        let updates: Vec<_> = updates.collect();
+        let locked = registers_locked() - before;
+        // The first one has tried whether it can be applied at once.
+        assert!(locked <= UPDATES + 3, "{locked}");
+        gate.add_permits(1);
+        held.await.unwrap();
+        for update in updates {
+            update.await.unwrap();
+        }
+        // Each is taken out again when the next one is applied.
+        let locked = registers_locked() - before;
+        assert!(locked < 10 * UPDATES, "{locked}");
+        assert!(is_free(&buffers[0]) && is_free(&buffers[UPDATES - 1]));
+    });
+}
+
+/// Whether no executable is registered for the memory.
+fn is_free(x: &Buffer<u32>) -> bool {
+    x.view().allocation.register.get_or_default::<Mutex<Register>>().lock().user_count() == 0
+}
+
+/// Updates that a runtime gives up when it shuts down, among others.
+#[test]
+fn what_comes_behind_an_update_that_is_given_up_waits_for_those_before_it() {
+    for is_first in [true, false] {
+        let device = Device::open("host:946").unwrap();
+        let (x, gate) = (device.buffer::<u32>(1).unwrap(), Arc::new(Semaphore::new(0)));
+        let (lasting, doomed) =
+            (tokio::runtime::Runtime::new().unwrap(), tokio::runtime::Runtime::new().unwrap());
+        let (exec, node) = gated(&device, &x, &gate);
+        let update = |n| exec.update().launch(node, mix(n, &x)).apply();
+        let _entered = lasting.enter();
+        let mut runs = vec![exec.submit()];
+        let first = (!is_first).then(|| update(1));
+        let given_up = {
+            let _entered = doomed.enter();
+            [2, 3].map(update)
+        };
+        runs.push(exec.submit());
+        let last = update(4);
+        runs.push(exec.submit());
+        drop(doomed);
+        for update in given_up {
+            assert_eq!(block_on(update).unwrap_err().kind(), ErrorKind::Cancelled);
+        }
+        gate.add_permits(3);
+        lasting.block_on(async {
+            for update in first.into_iter().chain([last]) {
+                update.await.unwrap();
+            }
+            for run in runs {
+                run.await.unwrap();
+            }
+            let expected =
+                [0, u32::from(!is_first), 4].iter().fold(0u32, |x, n| x.wrapping_mul(31).wrapping_add(*n));
+            assert_eq!(x.to_vec().await.unwrap(), [expected]);
+        });
+    }
 }
 
 /// Whether a submission has to consult others about the memory that it uses.

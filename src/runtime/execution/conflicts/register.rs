@@ -177,7 +177,7 @@ impl Register {
     }
 
     #[cfg(test)]
-    pub(super) fn user_count(&self) -> usize {
+    pub(crate) fn user_count(&self) -> usize {
         self.users.len()
     }
 }

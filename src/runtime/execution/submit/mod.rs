@@ -56,7 +56,7 @@ fn submit_without_waits(executable: &Arc<ExecutableInner>) -> Option<Submission>
             let enqueued = || last.is_none_or(|last| last.is_all_enqueued() && !last.is_in_batch());
             executable.partitions.len() <= 1 && executable.all_eager && enqueued()
         };
-        if state.fences.is_empty() && state.contested.is_empty() && (alone || in_queue_order()) {
+        if state.fence.is_none() && state.contested.is_empty() && (alone || in_queue_order()) {
             let submitter = if alone { submitter_for(executable, &mut state) } else { None };
             // Of a run behind another one, only polls tell how long it takes.
             let is_timed = (alone || executable.polled) && submitter.is_none();
@@ -139,8 +139,8 @@ pub(crate) fn submit_locked(
     };
 
     let mut order_after = Predecessors::new();
-    state.fences.retain(|fence| !fence.is_lifted());
-    order_after.extend(state.fences.iter().cloned().map(Predecessor::Fence));
+    state.fence.take_if(|fence| fence.is_lifted());
+    order_after.extend(state.fence.iter().cloned().map(Predecessor::Fence));
     order_after.extend(state.last_unfinished().map(Predecessor::Run));
     let own = order_after.len();
     order.add_predecessors(&mut order_after, &mut over);
