@@ -18,8 +18,8 @@ use wakegraph::{Error, ErrorKind, backend};
 use crate::hip_stack::HipStack;
 use crate::registry::{Devices, Need, Variant};
 
-const ONE: &[Need] = &[Need::Results, Need::Doubles];
-const TWO: &[Need] = &[Need::Results, Need::Doubles, Need::TwoDevices];
+const ONE: &[Need] = &[Need::Results, Need::DeviceCode, Need::Doubles];
+const TWO: &[Need] = &[Need::Results, Need::DeviceCode, Need::Doubles, Need::TwoDevices];
 
 /// Names the process of [`PROCESSES`] that a copy of this program is.
 const CHILD: &str = "WAKEGRAPH_CONFORMANCE_HIP";

@@ -17,8 +17,9 @@ use wakegraph::{Error, ErrorKind, Result};
 use crate::registry::{Devices, Need, Variant};
 
 /// Kernels run on the CPU, where an address of the test's is one of theirs.
-const TEST: &[Need] = &[Need::Results, Need::Doubles, Need::SharedMemory];
-const TEST_TWICE: &[Need] = &[Need::Results, Need::Doubles, Need::SharedMemory, Need::TwoDevices];
+const TEST: &[Need] = &[Need::Results, Need::DeviceCode, Need::Doubles, Need::SharedMemory];
+const TEST_TWICE: &[Need] =
+    &[Need::Results, Need::DeviceCode, Need::Doubles, Need::SharedMemory, Need::TwoDevices];
 
 const LIBRARY: &str = "WAKEGRAPH_LEVEL_ZERO_LIBRARY";
 const DRIVERS: &str = "ZE_ENABLE_ALT_DRIVERS";

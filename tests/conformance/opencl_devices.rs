@@ -13,10 +13,11 @@ use wakegraph::{Error, ErrorKind, Result};
 use crate::registry::{Devices, Need, Variant};
 
 /// On a CPU, an address of the test's is one of a kernel's.
-const CPU: &[Need] = &[Need::Results, Need::Doubles, Need::SharedMemory];
-const CPU_TWICE: &[Need] = &[Need::Results, Need::Doubles, Need::SharedMemory, Need::TwoDevices];
-const GPU: &[Need] = &[Need::Results, Need::Doubles];
-const GPU_TWICE: &[Need] = &[Need::Results, Need::Doubles, Need::TwoDevices];
+const CPU: &[Need] = &[Need::Results, Need::DeviceCode, Need::Doubles, Need::SharedMemory];
+const CPU_TWICE: &[Need] =
+    &[Need::Results, Need::DeviceCode, Need::Doubles, Need::SharedMemory, Need::TwoDevices];
+const GPU: &[Need] = &[Need::Results, Need::DeviceCode, Need::Doubles];
+const GPU_TWICE: &[Need] = &[Need::Results, Need::DeviceCode, Need::Doubles, Need::TwoDevices];
 
 /// A device, and what its tests are called.
 #[derive(Clone)]

@@ -21,6 +21,8 @@ pub(crate) enum Need {
     Results,
     /// Memory keeps its bytes, and times are taken; a driver without hardware does neither.
     Execution,
+    /// Kernels are compiled from C.
+    DeviceCode,
     /// Kernels can compute with doubles.
     Doubles,
     /// A second device.
@@ -59,6 +61,7 @@ impl Need {
         match self {
             Self::Results => "commands that do what they say",
             Self::Execution => "hardware",
+            Self::DeviceCode => "kernels in C",
             Self::Doubles => "doubles in kernels",
             Self::TwoDevices => "a second device",
             Self::Cuda => "streams of CUDA's driver",
@@ -157,8 +160,8 @@ const HOST_TWICE: &[Need] = &[
     Need::TwoDevices,
 ];
 
-const CUDA: &[Need] = &[Need::Results, Need::Doubles, Need::Cuda];
-const CUDA_TWICE: &[Need] = &[Need::Results, Need::Doubles, Need::Cuda, Need::TwoDevices];
+const CUDA: &[Need] = &[Need::Results, Need::DeviceCode, Need::Doubles, Need::Cuda];
+const CUDA_TWICE: &[Need] = &[Need::Results, Need::DeviceCode, Need::Doubles, Need::Cuda, Need::TwoDevices];
 
 fn backends() -> Vec<Variant> {
     #[cfg(feature = "hip")]

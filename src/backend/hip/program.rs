@@ -133,11 +133,11 @@ mod tests {
             assert!(error.to_string().contains("libhiprtc"), "{error}");
             return;
         }
-        let param = |kind| Param { name: "p".into(), kind };
+        let param = |name: &'static str, kind| Param { name: name.into(), kind };
         let params = [
-            param(ParamKind::Local { element_size: 2 }),
-            param(ParamKind::Buffer { access: AccessMode::Read, element_size: 4, element_align: 4 }),
-            param(ParamKind::Value { size: 4 }),
+            param("tile", ParamKind::Local { element_size: 2 }),
+            param("x", ParamKind::Buffer { access: AccessMode::Read, element_size: 4, element_align: 4 }),
+            param("a", ParamKind::Value { size: 4 }),
         ];
         let source = |declared: &str| {
             let body = "{ if (LEN(tile) && x[LEN(x) - 1] > a) tile[0] = 1; }";
@@ -152,6 +152,26 @@ mod tests {
         let error = compile("k", &without_lengths, ARCHITECTURE).unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Driver);
         assert!(error.to_string().contains("slices are SLICE and LOCAL_SLICE"), "{error}");
+        for (declared, says) in [
+            (
+                "LOCAL_SLICE(u32, tile), SLICE(const float, x), float a",
+                "0, tile, is declared with elements of 2",
+            ),
+            (
+                "LOCAL_SLICE(u16, tile), SLICE(const double, x), float a",
+                "1, x, is declared with elements of 4",
+            ),
+            ("LOCAL_SLICE(u16, tile), SLICE(float, x), float a", "1, x, is declared read only"),
+            ("LOCAL_SLICE(u16, tile), SLICE(const float, x), double a", "2, a, is declared as a value of 4"),
+        ] {
+            let error = compile("k", &source(declared), ARCHITECTURE).unwrap_err();
+            assert!(error.to_string().contains(says), "{error}");
+        }
+        let names = "#define type 1\n#define value 2\n#define p0 3\n#define n0 4\n#define wg 5\n";
+        let (prelude, entry) = (dialect::HIP, dialect::entry_point("k", &params));
+        let taken =
+            good.replace(prelude, &format!("{prelude}{names}")).replace(&entry, &format!(" // \\{entry}"));
+        assert!(!compile("k", &taken, ARCHITECTURE).unwrap().is_empty());
         assert_eq!(compile("k", "\0", ARCHITECTURE).unwrap_err().kind(), ErrorKind::InvalidArgument);
     }
 }

@@ -17,7 +17,7 @@ use crate::hal::support::kernel_declaration::{
     KernelDeclaration, MemoryArgument, SourceArgument, SourceArguments, divides, kernel_symbol,
 };
 use crate::hal::support::refusal::foreign;
-use crate::hal::support::source_params::{self, FoundParam};
+use crate::hal::support::source_params::{self, FoundParam, FoundType};
 use crate::hal::support::spirv::{self, SpirvParam};
 use crate::hal::{Kernel, KernelArg, KernelDesc, KernelLaunch, Param, ParamKind, dialect};
 use crate::types::{Error, ErrorKind, Range, Result};
@@ -116,15 +116,7 @@ impl LevelZeroKernel {
         let symbol = kernel_symbol(&symbol)?;
         let handle = create_kernel(context, &module, &symbol)?;
         let properties = KernelProperties::read(context, &handle)?;
-        let found = spirv::params(&binary, &symbol.to_string_lossy()).unwrap_or_default();
-        source_params::check(desc, portable, properties.arguments, |index| {
-            Some(match found.get(index)? {
-                SpirvParam::Value(size) => FoundParam::Value(Some(("value", *size))),
-                SpirvParam::Buffer => FoundParam::Buffer,
-                SpirvParam::Local => FoundParam::Local,
-                SpirvParam::Other => return None,
-            })
-        })?;
+        check_parameters(context, desc, &binary, &symbol.to_string_lossy(), portable, properties.arguments)?;
         let largest = context.capabilities.max_work_group_size;
         Ok(Self {
             handle,
@@ -254,6 +246,40 @@ impl KernelProperties {
             required_work_group: required.iter().all(|&size| size > 0).then_some(required),
         })
     }
+}
+
+/// Compares the parameters in the code with the declaration, as far as the SPIR-V tells them: that of the
+/// portable dialect has the types as texts.
+fn check_parameters(
+    context: &LevelZeroContext,
+    desc: &KernelDesc<'_>,
+    binary: &[u8],
+    symbol: &str,
+    portable: bool,
+    count: usize,
+) -> Result<()> {
+    let found = spirv::params(binary, symbol).unwrap_or_default();
+    let types = spirv::source_types(binary, symbol).filter(|_| portable).unwrap_or_default();
+    let found = |index: usize| {
+        let (param, of_type) = (found.get(index)?, types.get(index));
+        let elements = of_type.map(|(pointer, _)| FoundType::behind(pointer));
+        Some(match param {
+            SpirvParam::Value(size) if !portable => {
+                FoundParam::Value(Some(FoundType { name: "value".into(), size: Some(*size) }))
+            }
+            SpirvParam::Other if !portable => return None,
+            // A structure is passed by a pointer to it.
+            SpirvParam::Value(_) | SpirvParam::Other => {
+                FoundParam::Value(of_type.map(|(name, _)| FoundType::named(name)))
+            }
+            SpirvParam::Buffer => {
+                let is_const = of_type.is_some_and(|(_, qualifiers)| qualifiers.contains("const"));
+                FoundParam::Buffer { elements, is_const }
+            }
+            SpirvParam::Local => FoundParam::Local(elements),
+        })
+    };
+    source_params::check(desc, portable, count, found, |end| program::compiles(context, desc, end))
 }
 
 fn create_kernel(

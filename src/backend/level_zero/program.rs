@@ -55,6 +55,15 @@ pub(super) fn code<'a>(context: &LevelZeroContext, desc: &'a KernelDesc<'_>) -> 
     Ok(KernelCode { binary: Cow::Owned(binary.to_vec()), symbol: dialect::entry_name(name), portable: true })
 }
 
+/// Whether the source in the portable dialect compiles with this behind it.
+///
+/// # Errors
+/// Those of the compiler.
+pub(super) fn compiles(context: &LevelZeroContext, desc: &KernelDesc<'_>, end: &str) -> Result<()> {
+    let source = [dialect::OPENCL, desc.sources.c.as_deref().unwrap_or_default(), end].concat();
+    ocloc::compile(desc.name, &source, Language::OpenclC12, context.product).map(drop)
+}
+
 /// The module of this SPIR-V, built the first time; `kernel` names it in errors.
 ///
 /// # Errors

@@ -16,13 +16,13 @@ use super::context::OpenclContext;
 use super::memory::OpenclMemory;
 use super::program::{self, Code};
 use super::query::{self, Query as _};
-use super::sys::{self, Core, DriverResult, MemObject, Owned, Program, call, create};
+use super::sys::{self, DriverResult, MemObject, Owned, Program, call, create};
 use crate::hal::support::driver_memory::DriverAllocation as _;
 use crate::hal::support::kernel_declaration::{
     KernelDeclaration, MemoryArgument, SourceArgument, SourceArguments, kernel_symbol, no_variant,
 };
 use crate::hal::support::refusal::foreign;
-use crate::hal::support::source_params::{self, FoundParam};
+use crate::hal::support::source_params::{self, FoundParam, FoundType};
 use crate::hal::{Kernel, KernelArg, KernelDesc, MemoryView, Param, dialect};
 use crate::types::{Error, ErrorKind, Range, Result};
 
@@ -82,7 +82,7 @@ impl OpenclKernel {
             }
             _ => failure.into(),
         })?;
-        check_parameters(context.core, kernel.raw(), desc, portable)?;
+        check_parameters(context, kernel.raw(), desc, &code, portable)?;
         let query = query::kernel_on_device(context.core, kernel.raw(), context.id.raw());
         let required = query.value::<[usize; 3]>(sys::CL_KERNEL_COMPILE_WORK_GROUP_SIZE)?;
         let required = (required != [0; 3]).then_some(required);
@@ -196,39 +196,37 @@ fn create_kernel(
     unsafe { create!(context.core, clCreateKernel(program.raw(), name.as_ptr())) }
 }
 
-/// Compares the parameters in the source with the declaration, as far as the driver reports them: a
-/// program from a binary, or of an old driver, has their number only.
+/// Compares the parameters in the source with the declaration, as far as the driver reports them: of a
+/// program from a binary it may know their number only.
 fn check_parameters(
-    core: &Core,
+    context: &OpenclContext,
     kernel: sys::cl_kernel,
     desc: &KernelDesc<'_>,
+    code: &Code<'_>,
     portable: bool,
 ) -> Result<()> {
+    let core = context.core;
     let count: sys::cl_uint = query::kernel(core, kernel).value(sys::CL_KERNEL_NUM_ARGS)?;
-    source_params::check(desc, portable, count as usize, |index| {
+    let found = |index: usize| {
         let query = query::kernel_argument(core, kernel, index as sys::cl_uint);
+        let type_name = || query.text(sys::CL_KERNEL_ARG_TYPE_NAME).ok().filter(|name| !name.is_empty());
+        let elements = || type_name().map(|pointer| FoundType::behind(&pointer));
         Some(match query.value(sys::CL_KERNEL_ARG_ADDRESS_QUALIFIER).ok()? {
-            sys::CL_KERNEL_ARG_ADDRESS_GLOBAL | sys::CL_KERNEL_ARG_ADDRESS_CONSTANT => FoundParam::Buffer,
-            sys::CL_KERNEL_ARG_ADDRESS_LOCAL => FoundParam::Local,
+            sys::CL_KERNEL_ARG_ADDRESS_GLOBAL | sys::CL_KERNEL_ARG_ADDRESS_CONSTANT => {
+                let qualifiers = query.value::<sys::cl_bitfield>(sys::CL_KERNEL_ARG_TYPE_QUALIFIER);
+                let is_const = qualifiers
+                    .is_ok_and(|all| all & sys::cl_bitfield::from(sys::CL_KERNEL_ARG_TYPE_CONST) != 0);
+                FoundParam::Buffer { elements: elements(), is_const }
+            }
+            sys::CL_KERNEL_ARG_ADDRESS_LOCAL => FoundParam::Local(elements()),
             sys::CL_KERNEL_ARG_ADDRESS_PRIVATE => {
-                let type_name = query.text(sys::CL_KERNEL_ARG_TYPE_NAME).ok();
-                FoundParam::Value(type_name.and_then(|name| scalar_size(&name).map(|size| (name, size))))
+                FoundParam::Value(type_name().map(|name| FoundType::named(&name)))
             }
             _ => return None,
         })
-    })
-}
-
-/// The size of a scalar type of OpenCL C or of the portable dialect. Not every driver compares it with
-/// the size of the argument.
-fn scalar_size(type_name: &str) -> Option<usize> {
-    Some(match type_name {
-        "char" | "uchar" | "i8" | "u8" => 1,
-        "short" | "ushort" | "half" | "i16" | "u16" => 2,
-        "int" | "uint" | "float" | "i32" | "u32" => 4,
-        "long" | "ulong" | "double" | "i64" | "u64" => 8,
-        _ => return None,
-    })
+    };
+    let compiles = |end: &str| program::compiles(context, code, end, desc.name);
+    source_params::check(desc, portable, count as usize, found, compiles)
 }
 
 /// Whether the driver takes the argument without a part of a buffer, which would have to live as long.

@@ -59,23 +59,48 @@ fn build(context: &OpenclContext, code: &Code<'_>, kernel: &str) -> Result<Owned
     let built = unsafe {
         call!(context.core, clBuildProgram(raw, 1, &raw const device, text, None, ptr::null_mut()))
     };
-    match built {
-        Ok(()) => Ok(program),
-        Err(failure @ OpenclFailure { code: sys::CL_OUT_OF_HOST_MEMORY | sys::MISSING_FUNCTION, .. }) => {
-            Err(failure.into())
-        }
-        Err(failure) => {
-            let query = query::program_on_device(context.core, raw, device);
-            let log = query.text(sys::CL_PROGRAM_BUILD_LOG).unwrap_or_default();
-            let code_name = describe(failure.code);
-            let (what, remedy) = match code {
-                Code::Source(_) => ("does not compile", "correct the kernel's source"),
-                Code::Binary(_) => ("has SPIR-V that does not compile", spirv::VALIDATE),
-            };
-            let why = format!("kernel '{kernel}' {what} ({code_name}):\n{log}");
-            Err(Error::new(ErrorKind::Driver, why).help(remedy))
-        }
+    built.map_err(|failure| not_built(context, &program, code, kernel, failure))?;
+    Ok(program)
+}
+
+/// Whether the source compiles with this behind it. Nothing is built from it.
+///
+/// # Errors
+/// [`Driver`](ErrorKind::Driver) with the log when it does not compile.
+pub(super) fn compiles(context: &OpenclContext, code: &Code<'_>, end: &str, kernel: &str) -> Result<()> {
+    let Code::Source(source) = code else { return Ok(()) };
+    let code = Code::Source([source, end].concat());
+    let program = create(context, &code)?;
+    let (raw, device, core) = (program.raw(), context.id.raw(), context.core);
+    let (devices, options) = (&raw const device, OPTIONS.as_ptr());
+    let (headers, names, none) = (ptr::null(), ptr::null_mut(), ptr::null_mut());
+    // SAFETY: all objects are alive, and there are no headers; without a callback the call ends when the
+    // program is compiled.
+    let compiled =
+        unsafe { call!(core, clCompileProgram(raw, 1, devices, options, 0, headers, names, None, none)) };
+    compiled.map_err(|failure| not_built(context, &program, &code, kernel, failure))
+}
+
+/// The error for code that the driver refuses, with the log.
+fn not_built(
+    context: &OpenclContext,
+    program: &Owned<Program>,
+    code: &Code<'_>,
+    kernel: &str,
+    failure: OpenclFailure,
+) -> Error {
+    if let sys::CL_OUT_OF_HOST_MEMORY | sys::MISSING_FUNCTION = failure.code {
+        return failure.into();
     }
+    let query = query::program_on_device(context.core, program.raw(), context.id.raw());
+    let log = query.text(sys::CL_PROGRAM_BUILD_LOG).unwrap_or_default();
+    let code_name = describe(failure.code);
+    let (what, remedy) = match code {
+        Code::Source(_) => ("does not compile", "correct the kernel's source"),
+        Code::Binary(_) => ("has SPIR-V that does not compile", spirv::VALIDATE),
+    };
+    let why = format!("kernel '{kernel}' {what} ({code_name}):\n{log}");
+    Error::new(ErrorKind::Driver, why).help(remedy)
 }
 
 fn create(context: &OpenclContext, code: &Code<'_>) -> DriverResult<Owned<Program>> {

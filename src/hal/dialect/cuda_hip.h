@@ -26,7 +26,7 @@ struct wg_launch {
 // A kernel's body is a function of its own. Its entry point, generated from the declared parameters, calls it for the
 // work-items inside the range.
 #define KERNEL(name, params) static __device__ __forceinline__ void wg_body_##name WG_PARAMS params
-#define WG_PARAMS(...) (const wg_launch &wg, ##__VA_ARGS__)
+#define WG_PARAMS(...) (const wg_launch &wg_this, ##__VA_ARGS__)
 #define FUNCTION static __device__
 #define GLOBAL
 #define LOCAL
@@ -39,8 +39,8 @@ struct wg_launch {
 #define LEN(name) (wg_len_##name)
 
 #define GLOBAL_ID(d) (wg_index(d) + GLOBAL_OFFSET(d))
-#define GLOBAL_SIZE(d) (wg.size[d])
-#define GLOBAL_OFFSET(d) (wg.flags & WG_OFFSET ? wg.offset[d] : 0)
+#define GLOBAL_SIZE(d) (wg_this.size[d])
+#define GLOBAL_OFFSET(d) (wg_this.flags & WG_OFFSET ? wg_this.offset[d] : 0)
 #define LOCAL_ID(d) wg_dimension(threadIdx, d)
 #define LOCAL_SIZE(d) wg_dimension(blockDim, d)
 #define GROUP_ID(d) wg_dimension(blockIdx, d)
@@ -58,23 +58,23 @@ static __device__ __forceinline__ u64 wg_index(int d) {
 }
 
 // Lets the kernel behind this one be started, and waits for the end of the one before.
-static __device__ __forceinline__ void wg_begin(const wg_launch &wg) {
+static __device__ __forceinline__ void wg_begin(const wg_launch &launch) {
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
-    if (wg.flags & WG_OVERLAPS) asm volatile("griddepcontrol.launch_dependents;\n\tgriddepcontrol.wait;" ::: "memory");
+    if (launch.flags & WG_OVERLAPS) asm volatile("griddepcontrol.launch_dependents;\n\tgriddepcontrol.wait;" ::: "memory");
 #endif
 }
 
-static __device__ __forceinline__ bool wg_inside(const wg_launch &wg) {
-    return !(wg.flags & WG_PARTIAL) ||
-           (wg_index(0) < wg.size[0] && wg_index(1) < wg.size[1] && wg_index(2) < wg.size[2]);
+static __device__ __forceinline__ bool wg_inside(const wg_launch &launch) {
+    return !(launch.flags & WG_PARTIAL) ||
+           (wg_index(0) < launch.size[0] && wg_index(1) < launch.size[1] && wg_index(2) < launch.size[2]);
 }
 
-// The type of a function's parameter `I`.
+// The type of a function's parameter `I`. The entry point uses names that no macro of a source has.
 template <int I, class F>
 struct wg_param;
 template <class A, class... B>
 struct wg_param<0, void(A, B...)> {
-    typedef A type;
+    typedef A wg_type;
 };
 template <int I, class A, class... B>
 struct wg_param<I, void(A, B...)> : wg_param<I - 1, void(B...)> {};
@@ -84,7 +84,24 @@ template <class F>
 struct wg_count;
 template <class... A>
 struct wg_count<void(A...)> {
-    static const int value = sizeof...(A);
+    static const int wg_value = sizeof...(A);
+};
+
+// The elements of a slice: the bytes of each, and whether they can be written. Other parameters have none.
+template <class P>
+struct wg_elements {
+    static const u64 wg_bytes = 0;
+    static const bool wg_writable = false;
+};
+template <class E>
+struct wg_elements<E *> {
+    static const u64 wg_bytes = sizeof(E);
+    static const bool wg_writable = true;
+};
+template <class E>
+struct wg_elements<const E *> {
+    static const u64 wg_bytes = sizeof(E);
+    static const bool wg_writable = false;
 };
 
 // Where the local memory of a work-group begins.

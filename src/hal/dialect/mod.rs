@@ -73,22 +73,24 @@ pub fn slice_len(param: &Param, arg: &KernelArg) -> Option<u64> {
     Some((bytes / element_size.max(1)) as u64)
 }
 
-/// What goes after a source on CUDA and HIP: the entry point of its kernel `name`.
+/// What goes after a source on CUDA and HIP: the entry point of its kernel `name`, and assertions that
+/// the source's parameters are those declared.
 pub fn entry_point(name: &str, params: &[Param]) -> String {
-    let (mut declared, mut passed) = (String::new(), String::new());
+    let (mut declared, mut passed, mut checks) = (String::new(), String::new(), String::new());
     // The body's own parameter 0 is the launch.
     let mut position = 1;
     for (index, param) in params.iter().enumerate() {
-        let its_type = format!("typename wg_param<{position}, decltype(wg_body_{name})>::type");
+        let its_type = format!("typename wg_param<{position}, decltype(wg_body_{name})>::wg_type");
+        checks += &assertions(name, index, param, &its_type);
         // A `String` takes every write.
         let _ = match param.kind {
             ParamKind::Value { .. } => {
-                write!(declared, "{its_type} p{index}, ").and_then(|()| write!(passed, ", p{index}"))
+                write!(declared, "{its_type} wg_p{index}, ").and_then(|()| write!(passed, ", wg_p{index}"))
             }
-            ParamKind::Buffer { .. } => write!(declared, "{its_type} p{index}, u64 n{index}, ")
-                .and_then(|()| write!(passed, ", p{index}, n{index}")),
-            ParamKind::Local { .. } => write!(declared, "unsigned p{index}, u64 n{index}, ")
-                .and_then(|()| write!(passed, ", ({its_type})(wg_shared + p{index}), n{index}")),
+            ParamKind::Buffer { .. } => write!(declared, "{its_type} wg_p{index}, u64 wg_n{index}, ")
+                .and_then(|()| write!(passed, ", wg_p{index}, wg_n{index}")),
+            ParamKind::Local { .. } => write!(declared, "unsigned wg_p{index}, u64 wg_n{index}, ")
+                .and_then(|()| write!(passed, ", ({its_type})(wg_shared + wg_p{index}), wg_n{index}")),
         };
         position += match param.kind {
             ParamKind::Value { .. } => 1,
@@ -96,14 +98,58 @@ pub fn entry_point(name: &str, params: &[Param]) -> String {
         };
     }
     let entry = entry_name(name);
+    // The first line break may be escaped by the end of the source.
     format!(
-        "\nstatic_assert(wg_count<decltype(wg_body_{name})>::value == {position}, \
+        "\n\nstatic_assert(wg_count<decltype(wg_body_{name})>::wg_value == {position}, \
          \"kernel {name} has other parameters than it is declared with; \
-         slices are SLICE and LOCAL_SLICE\");\n\
-         extern \"C\" __global__ void {entry}({declared}const wg_launch wg) \
-         {{ wg_begin(wg); if (wg_inside(wg)) wg_body_{name}(wg{passed}); }}\n"
+         slices are SLICE and LOCAL_SLICE\");\n{checks}\
+         extern \"C\" __global__ void {entry}({declared}const wg_launch wg_this) \
+         {{ wg_begin(wg_this); if (wg_inside(wg_this)) wg_body_{name}(wg_this{passed}); }}\n"
     )
 }
+
+/// Assertions about the type of a parameter in a source for CUDA and HIP.
+fn assertions(kernel: &str, index: usize, param: &Param, its_type: &str) -> String {
+    // What goes into a string literal there.
+    let is_plain = |letter: &char| letter.is_ascii_alphanumeric() || *letter == '_';
+    let of: String = param.name.chars().filter(is_plain).collect();
+    let of = format!("kernel {kernel}: parameter {index}, {of}, is declared ");
+    let (why, bytes, in_source) = match param.kind {
+        ParamKind::Value { size } => {
+            (format!("as a value of {size} bytes"), size, format!("sizeof({its_type})"))
+        }
+        ParamKind::Buffer { element_size, .. } | ParamKind::Local { element_size } => (
+            format!("with elements of {element_size} bytes"),
+            element_size,
+            format!("wg_elements<{its_type}>::wg_bytes"),
+        ),
+    };
+    let help = match bytes {
+        // Perhaps they are that in the source.
+        16 | 32 => format!("; {VECTORS_OF_THREE}"),
+        _ => String::new(),
+    };
+    // The compiler's error says what the instance's `wg_bytes` is: the bytes that the source has.
+    let mut checks = format!(
+        "template <u64 wg_bytes> struct wg_c_{kernel}_{index} {{ static_assert(wg_bytes == {bytes}, \
+         \"{of}{why}, and has another size in the source{help}\"); }};\n\
+         template struct wg_c_{kernel}_{index}<{in_source}>;\n"
+    );
+    if let ParamKind::Buffer { access, .. } = param.kind
+        && !access.writes()
+    {
+        checks += &format!(
+            "static_assert(!wg_elements<{its_type}>::wg_writable, \
+             \"{of}read only, and can be written in the source: make it SLICE(const T, ..), or declare it \
+             as written\");\n"
+        );
+    }
+    checks
+}
+
+/// Advice on vectors of three, whose size differs between devices.
+pub(crate) const VECTORS_OF_THREE: &str = "vectors of three take the room of four on OpenCL and \
+    Level Zero, and of three on CUDA and HIP: use a struct of three numbers, or a slice of three times as many";
 
 #[cfg(test)]
 mod tests {
@@ -117,22 +163,42 @@ mod tests {
         let buffer =
             param(ParamKind::Buffer { access: AccessMode::ReadWrite, element_size: 4, element_align: 4 });
         let local = param(ParamKind::Local { element_size: 4 });
-        assert_eq!(
-            entry_point("f", &[value, local, buffer]),
-            "\nstatic_assert(wg_count<decltype(wg_body_f)>::value == 6, \
-             \"kernel f has other parameters than it is declared with; slices are SLICE and LOCAL_SLICE\");\n\
-             extern \"C\" __global__ void wg_k_f(typename wg_param<1, decltype(wg_body_f)>::type p0, \
-             unsigned p1, u64 n1, typename wg_param<4, decltype(wg_body_f)>::type p2, u64 n2, \
-             const wg_launch wg) { wg_begin(wg); if (wg_inside(wg)) wg_body_f(wg, p0, \
-             (typename wg_param<2, decltype(wg_body_f)>::type)(wg_shared + p1), n1, p2, n2); }\n"
+        let text = entry_point("f", &[value, local, buffer]);
+        assert!(
+            text.starts_with("\n\nstatic_assert(wg_count<decltype(wg_body_f)>::wg_value == 6, "),
+            "{text}"
         );
-        assert_eq!(
-            entry_point("g", &[]),
-            "\nstatic_assert(wg_count<decltype(wg_body_g)>::value == 1, \
-             \"kernel g has other parameters than it is declared with; slices are SLICE and LOCAL_SLICE\");\n\
-             extern \"C\" __global__ void wg_k_g(const wg_launch wg) \
-             { wg_begin(wg); if (wg_inside(wg)) wg_body_g(wg); }\n"
-        );
+        let entry = "extern \"C\" __global__ void wg_k_f(typename wg_param<1, decltype(wg_body_f)>::wg_type \
+             wg_p0, unsigned wg_p1, u64 wg_n1, typename wg_param<4, decltype(wg_body_f)>::wg_type wg_p2, u64 wg_n2, \
+             const wg_launch wg_this) { wg_begin(wg_this); if (wg_inside(wg_this)) wg_body_f(wg_this, wg_p0, \
+             (typename wg_param<2, decltype(wg_body_f)>::wg_type)(wg_shared + wg_p1), wg_n1, wg_p2, \
+             wg_n2); }\n";
+        assert!(text.ends_with(entry), "{text}");
+        let none = entry_point("g", &[]);
+        let entry = "extern \"C\" __global__ void wg_k_g(const wg_launch wg_this) \
+             { wg_begin(wg_this); if (wg_inside(wg_this)) wg_body_g(wg_this); }\n";
+        assert!(none.ends_with(entry), "{none}");
+    }
+
+    #[test]
+    fn entry_points_assert_sizes_and_constness() {
+        let kind = |access| ParamKind::Buffer { access, element_size: 8, element_align: 8 };
+        let param = |name: &'static str, kind| Param { name: name.into(), kind };
+        let params = [
+            param("in\"\\\n", kind(AccessMode::Read)),
+            param("out", kind(AccessMode::ReadWrite)),
+            param("a", ParamKind::Value { size: 2 }),
+        ];
+        let text = entry_point("f", &params);
+        for part in [
+            "wg_bytes == 8, \"kernel f: parameter 0, in, is declared with elements of 8 bytes",
+            "wg_bytes == 8, \"kernel f: parameter 1, out, is declared with elements of 8 bytes",
+            "wg_bytes == 2, \"kernel f: parameter 2, a, is declared as a value of 2 bytes",
+            "template struct wg_c_f_2<sizeof(typename wg_param<5, ",
+        ] {
+            assert!(text.contains(part), "{part} in {text}");
+        }
+        assert_eq!(text.matches("is declared read only").count(), 1, "{text}");
     }
 
     #[test]

@@ -17,6 +17,7 @@ const MAGIC: u32 = 0x0723_0203;
 const HEADER: usize = 5;
 
 // Opcodes, as in the specification.
+const STRING: u32 = 7;
 const ENTRY_POINT: u32 = 15;
 const TYPE_INT: u32 = 21;
 const TYPE_FLOAT: u32 = 22;
@@ -161,6 +162,31 @@ pub(crate) fn params(bytes: &[u8], kernel: &str) -> Option<Vec<SpirvParam>> {
     None
 }
 
+/// The types of the parameters of the kernel of this name as its source in OpenCL C names them, each with
+/// its qualifiers, if the compiler has written them down as texts in the module.
+pub(crate) fn source_types(bytes: &[u8], kernel: &str) -> Option<Vec<(String, String)>> {
+    let words = words(bytes).ok()?;
+    let find = |what: &str| {
+        let start = format!("{what}.{kernel}.");
+        instructions(&words).find_map(|instruction| match instruction.ok()? {
+            (STRING, [_, text @ ..]) => text_of(text).strip_prefix(&start).map(str::to_owned),
+            _ => None,
+        })
+    };
+    // There is a comma behind each.
+    let (types, qualifiers) = (find("kernel_arg_type")?, find("kernel_arg_type_qual")?);
+    let (types, qualifiers) = (types.strip_suffix(',')?.split(','), qualifiers.strip_suffix(',')?.split(','));
+    let is_complete = types.clone().count() == qualifiers.clone().count();
+    let pairs = types.zip(qualifiers).map(|(name, qualifier)| (name.to_owned(), qualifier.to_owned()));
+    is_complete.then(|| pairs.collect())
+}
+
+/// The text in these words, which ends in NUL.
+fn text_of(words: &[u32]) -> String {
+    let bytes = words.iter().flat_map(|word| word.to_le_bytes());
+    String::from_utf8_lossy(&bytes.take_while(|&byte| byte != 0).collect::<Vec<_>>()).into_owned()
+}
+
 /// Whether these words begin with the text, which ends in NUL.
 fn is_text(words: &[u32], text: &str) -> bool {
     let bytes = words.iter().flat_map(|word| word.to_le_bytes());
@@ -248,5 +274,24 @@ mod tests {
             "no vector is so large"
         );
         assert_eq!(params(&module[..40], "k12"), None);
+    }
+
+    #[test]
+    fn sources_types_are_read_from_texts() {
+        let string = |text: &str| {
+            let mut padded = text.as_bytes().to_vec();
+            padded.resize(text.len() / 4 * 4 + 4, 0);
+            let text: Vec<u32> =
+                padded.as_chunks::<4>().0.iter().map(|word| u32::from_le_bytes(*word)).collect();
+            [vec![op(STRING, text.len() as u32 + 2), 9], text].concat()
+        };
+        let module = bytes(&[
+            &string("kernel_arg_type.k1.float*,"),
+            &string("kernel_arg_type.k.struct S*,u64,"),
+            &string("kernel_arg_type_qual.k.const,,"),
+        ]);
+        let pair = |name: &str, qualifier: &str| (name.to_owned(), qualifier.to_owned());
+        assert_eq!(source_types(&module, "k"), Some(vec![pair("struct S*", "const"), pair("u64", "")]));
+        assert_eq!(source_types(&module, "k1"), None, "without qualifiers");
     }
 }

@@ -1,13 +1,17 @@
 //! What is refused before anything runs: the first mistake comes out of `finalize`, with its place
 //! in the source.
+#![expect(unsafe_code, reason = "declares device code")]
 
-use wakegraph::{ErrorKind, Graph, Layout, NodeId, Range, RectCopy, read, write};
+use bytemuck::{Pod, Zeroable};
+use wakegraph::kernel::{KernelCall, Local, RawKernel};
+use wakegraph::{ErrorKind, Graph, Layout, NodeId, Range, RectCopy, kernel, read, write};
 
 use crate::kernels::{add, axpy};
 use crate::registry::{Need, Setup, tests};
 
 tests!("graph/refusals":
     &[] => [wrong_nodes, nodes_of_other_graphs, buffers, a_refused_graph_names_all_its_errors],
+    &[Need::DeviceCode] => [sources_with_other_types],
     &[Need::Results] => [a_graph_runs_when_its_errors_are_taken]);
 
 #[track_caller]
@@ -104,4 +108,64 @@ fn a_graph_runs_when_its_errors_are_taken(setup: &Setup) {
             assert_eq!(x.to_vec().await.unwrap(), [1 + 101 * round; 4]);
         }
     });
+}
+
+#[derive(Clone, Copy, Pod, Zeroable)]
+#[repr(C)]
+struct Pair {
+    number: f32,
+    index: u32,
+}
+
+/// Kernels that are declared with other types than their source has, and one that is not. None is launched.
+const OTHER_TYPES: &str = "
+    typedef struct { float number; u32 index; } Pair;
+    struct Three { float numbers[3]; };
+    typedef float real;
+    KERNEL(wide, (SLICE(double, x))) { x[GLOBAL_ID(0)] = 1; }
+    KERNEL(written, (SLICE(float, x), SLICE(float, y))) { x[GLOBAL_ID(0)] = 1; y[GLOBAL_ID(0)] = 2; }
+    KERNEL(wide_tile, (LOCAL_SLICE(u32, tile), SLICE(u32, x))) { tile[LOCAL_ID(0)] = x[GLOBAL_ID(0)]; }
+    KERNEL(wide_value, (double a, SLICE(float, x))) { x[GLOBAL_ID(0)] = (float)a; }
+    KERNEL(wide_pair, (SLICE(const struct Three, x))) { }
+    KERNEL(wide_struct, (struct Three a, SLICE(float, x))) { x[GLOBAL_ID(0)] = a.numbers[0]; }
+    KERNEL(right, (SLICE(const Pair, x), Pair a, SLICE(real, y), LOCAL_SLICE(unsigned char, tile))) { } // \\";
+
+// SAFETY: they are wrong, and must be refused before a launch; the last one does nothing.
+kernel! {
+    fn wide(x: &mut [f32]) { c: unsafe { OTHER_TYPES } }
+    fn written(x: &[f32], y: &mut [f32]) { c: unsafe { OTHER_TYPES } }
+    fn wide_tile(tile: Local<u16>, x: &mut [u32]) { c: unsafe { OTHER_TYPES } }
+    fn wide_value(a: f32, x: &mut [f32]) { c: unsafe { OTHER_TYPES } }
+    fn wide_pair(x: &[Pair]) { c: unsafe { OTHER_TYPES } }
+    fn wide_struct(a: Pair, x: &mut [f32]) { c: unsafe { OTHER_TYPES } }
+    fn right(x: &[Pair], a: Pair, y: &mut [f32], tile: Local<u8>) { c: unsafe { OTHER_TYPES } }
+}
+
+fn sources_with_other_types(setup: &Setup) {
+    let device = setup.devices.iter().find(|device| device.info().backend != "host").unwrap();
+    let (x, y) = (device.buffer::<f32>(8).unwrap(), device.buffer::<f32>(8).unwrap());
+    let (words, pairs) = (device.buffer::<u32>(8).unwrap(), device.buffer::<Pair>(8).unwrap());
+    let pair = Pair { number: 1.0, index: 2 };
+    // SAFETY: as above.
+    let raw = unsafe { RawKernel::new("wide").writes::<f32>("x").with_c(OTHER_TYPES) }.build();
+    let finalize = |call: KernelCall| {
+        let mut graph = Graph::new(device);
+        graph.launch(call, Range::linear(8).local([4]));
+        graph.finalize().map(drop)
+    };
+    for (call, names) in [
+        (wide(&x), ["x", "4 bytes"]),
+        (raw.call().memory::<f32>(&x).into(), ["x", "4 bytes"]),
+        (written(&x, &y), ["x", "read only"]),
+        (wide_tile(Local::new(4), &words), ["tile", "2 bytes"]),
+        (wide_value(1.0, &x), ["a", "4 bytes"]),
+        (wide_pair(&pairs), ["x", "8 bytes"]),
+        (wide_struct(pair, &x), ["a", "8 bytes"]),
+    ] {
+        let error = finalize(call).unwrap_err().to_string();
+        for name in names.into_iter().chain(["parameter", "declared", "source"]) {
+            assert!(error.contains(name), "{name} in {error}");
+        }
+    }
+    finalize(right(&pairs, pair, &x, Local::new(4))).unwrap();
 }

@@ -124,9 +124,11 @@ pub(crate) fn source(name: &str, params: &[Param]) -> String {
     for (index, param) in params.iter().enumerate() {
         list.push(match &param.kind {
             ParamKind::Value { size } => format!("u{} p{index}", 8 * size),
-            ParamKind::Buffer { access, .. } if access.writes() => format!("SLICE(u8, p{index})"),
-            ParamKind::Buffer { .. } => format!("SLICE(const u8, p{index})"),
-            ParamKind::Local { .. } => format!("LOCAL_SLICE(u8, p{index})"),
+            ParamKind::Buffer { access, element_size, .. } if access.writes() => {
+                format!("SLICE(u{}, p{index})", 8 * element_size)
+            }
+            ParamKind::Buffer { element_size, .. } => format!("SLICE(const u{}, p{index})", 8 * element_size),
+            ParamKind::Local { element_size } => format!("LOCAL_SLICE(u{}, p{index})", 8 * element_size),
             other => panic!("a parameter of an unknown kind: {other:?}"),
         });
     }

@@ -77,6 +77,7 @@ table! {
     clCreateProgramWithSource: clCreateProgramWithSource_t,
     clCreateProgramWithIL: clCreateProgramWithIL_t,
     clBuildProgram: clBuildProgram_t,
+    clCompileProgram: clCompileProgram_t,
     clGetProgramBuildInfo: clGetProgramBuildInfo_t,
     clReleaseProgram: clReleaseProgram_t,
     clCreateKernel: clCreateKernel_t,

@@ -45,7 +45,8 @@
 /// author promises that **for every range within the [bound](#range), all lengths of the slices and
 /// of the local memory, all values of the scalars and all contents of the memory**, the code
 ///
-/// - has the declared parameters: the types that `T` stands for, with the same sizes;
+/// - has the declared parameters: the types that `T` stands for. In the portable dialect, other sizes
+///   and a slice without `const` for `&[T]` are errors of [`finalize`](crate::Graph::finalize);
 /// - reads and writes no memory but its arguments, each below its length, and its own variables.
 ///   What the bound does not ensure of an index, because the index depends on a scalar, on an
 ///   element, on the place in the work-group or on arithmetic, the code compares with `LEN`;
