@@ -1,4 +1,5 @@
-//! Checks `docs/features.md`: each test that a row names exists, and no backend that the row names ignores it.
+//! Checks `docs/features.md`: each test that a row names exists, no backend that the row names ignores it,
+//! and for each cell there is one that runs on its backend.
 
 use std::collections::{HashMap, HashSet};
 use std::path::Path;
@@ -22,76 +23,102 @@ pub(crate) fn record(backend: &'static str, test: &Test, ran: bool) {
     *OUTCOMES.lock().entry((backend, name)).or_default() |= ran;
 }
 
-/// A test that a row names, for one backend.
-struct Claim {
+/// A cell that says that a backend has a feature, and the tests that its row names for this backend.
+struct Cell {
     row: &'static str,
     backend: &'static str,
-    test: &'static str,
+    state: &'static str,
+    tests: Vec<&'static str>,
 }
 
-fn claims() -> Result<Vec<Claim>, String> {
-    let mut claims = Vec::new();
+fn cells() -> Result<Vec<Cell>, String> {
+    let mut all = Vec::new();
     for line in PAGE.lines().filter(|line| line.starts_with('|') && line.contains('`')) {
         let cells: Vec<&str> = line.trim_matches('|').split(" | ").map(str::trim).collect();
         let [row, states @ .., tests] = &cells[..] else { return Err(format!("no cells: {line}")) };
         if states.len() != COLUMNS.len() {
             return Err(format!("{} states in {line}", states.len()));
         }
-        for (state, (head, backend)) in states.iter().zip(COLUMNS) {
-            match *state {
-                "yes" | "runtime" | "untested" => {}
+        for (&state, (head, backend)) in states.iter().zip(COLUMNS) {
+            match state {
+                "yes" | "runtime" | "fake" | "untested" => {}
                 "no" => continue,
                 other => return Err(format!("no state: {other} in {line}")),
             }
             // Names are between backticks; backends may follow in parentheses.
             let pieces: Vec<&str> = tests.split('`').collect();
-            for piece in pieces[1..].chunks(2) {
+            let is_for = |piece: &[&str]| {
                 let only = piece.get(1).and_then(|after| after.strip_prefix(" ("));
                 let mut only =
                     only.and_then(|only| only.split(')').next()).into_iter().flat_map(|o| o.split(", "));
-                if only.clone().next().is_none() || only.any(|one| one == head) {
-                    claims.push(Claim { row, backend, test: piece[0] });
-                }
-            }
+                only.clone().next().is_none() || only.any(|one| one == head)
+            };
+            let tests = pieces[1..].chunks(2).filter(|piece| is_for(piece)).map(|piece| piece[0]).collect();
+            all.push(Cell { row, backend, state, tests });
         }
     }
-    Ok(claims)
+    Ok(all)
 }
 
-/// What the page claims of tests that do not exist, or that no device of a backend can run. `abilities`: each
-/// backend with what a device of it can do.
+/// The backend that the tests of a file run on. Files that are no backend's run on the host device and on the
+/// fake one.
+fn backend_of(file: &str) -> &'static str {
+    let start = ["tests/", "src/backend/"].iter().find_map(|folder| file.strip_prefix(folder));
+    let named = COLUMNS.iter().find(|(_, backend)| start.is_some_and(|name| name.starts_with(backend)));
+    named.map_or("host", |(_, backend)| backend)
+}
+
+/// Whether the file has such a test. Test binaries without the standard harness name their tests by strings:
+/// whole, or as a driver's call and the rest.
+fn is_test(file: &str, function: &str) -> bool {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join(file).with_extension("rs");
+    let source = std::fs::read_to_string(&path).unwrap_or_default();
+    if source.contains("libtest_mimic") {
+        let of_a_call = function.split_once('_').is_some_and(|(call, rest)| {
+            source.contains(&format!("\"{call}\"")) && source.contains(&format!("{{call}}_{rest}\""))
+        });
+        return of_a_call || ["\"", "/"].iter().any(|start| source.contains(&format!("{start}{function}\"")));
+    }
+    let before = source.split_once(&format!("fn {function}(")).map(|(before, _)| before);
+    let attributes = before.map(|before| before.rsplit('}').next().unwrap_or_default());
+    attributes.is_some_and(|text| text.contains("test") && !text.contains("#[ignore"))
+}
+
+/// What the page claims of tests that do not exist, that no device of a backend can run, or that run on other
+/// backends only. `abilities`: each backend with what a device of it can do.
 pub(crate) fn check(tests: &[Test], abilities: &[(&str, &[Need])]) -> Result<(), String> {
     let known: HashMap<String, &Test> =
         tests.iter().map(|test| (format!("{}/{}", test.topic, test.name), test)).collect();
-    let claims = claims()?;
+    let cells = cells()?;
     let mut wrong: Vec<String> = Vec::new();
-    for Claim { row, backend, test } in &claims {
-        if let Some((file, function)) = test.split_once("::") {
-            let path = Path::new(env!("CARGO_MANIFEST_DIR")).join(file).with_extension("rs");
-            let source = std::fs::read_to_string(&path).unwrap_or_default();
-            let before = source.split_once(&format!("fn {function}(")).map(|(before, _)| before);
-            let attributes = before.map(|before| before.rsplit('}').next().unwrap_or_default());
-            // Test binaries without the standard harness name their tests by strings.
-            let is_listed = source.contains("libtest_mimic") && source.contains(&format!("\"{function}\""));
-            let is_test = attributes.is_some_and(|text| text.contains("test") && !text.contains("#[ignore"));
-            if !is_listed && !is_test {
-                wrong.push(format!("{row}: {test} is no test"));
+    for Cell { row, backend, state, tests } in &cells {
+        let mut runs_there = false;
+        for &test in tests {
+            if let Some((file, function)) = test.split_once("::") {
+                runs_there |= backend_of(file) == if *state == "fake" { "host" } else { backend };
+                if !is_test(file, function) {
+                    wrong.push(format!("{row}: {test} is no test"));
+                }
+                continue;
             }
-            continue;
+            runs_there = true;
+            let Some(needs) = known.get(test).map(|test| test.needs) else {
+                wrong.push(format!("{row}: no test has the name {test}"));
+                continue;
+            };
+            // What only an open device tells is checked when all tests have run.
+            let runs = |can: &[Need]| needs.iter().all(|need| need.is_told_by_device() || need.is_in(can));
+            let mut own = abilities.iter().filter(|(one, _)| one == backend).map(|(_, can)| *can);
+            // Devices of OpenCL are listed only where there are some.
+            if own.clone().any(|can| !can.is_empty()) && !own.any(runs) {
+                wrong.push(format!("{row}: {test} is ignored on {backend}"));
+            }
         }
-        let Some(needs) = known.get(*test).map(|test| test.needs) else {
-            wrong.push(format!("{row}: no test has the name {test}"));
-            continue;
-        };
-        // What only an open device tells is checked when all tests have run.
-        let runs = |can: &[Need]| needs.iter().all(|need| need.is_told_by_device() || need.is_in(can));
-        let mut own = abilities.iter().filter(|(one, _)| one == backend).map(|(_, can)| *can);
-        // Devices of OpenCL are listed only where there are some.
-        if own.clone().any(|can| !can.is_empty()) && !own.any(runs) {
-            wrong.push(format!("{row}: {test} is ignored on {backend}"));
+        if !runs_there && *state != "untested" {
+            wrong.push(format!("{row}: no test that it names runs on {backend}"));
         }
     }
-    let rows: HashSet<_> = claims.iter().map(|claim| claim.row).collect();
+    let rows: HashSet<_> = cells.iter().map(|cell| cell.row).collect();
     assert!(rows.len() > 80, "only {} rows were read", rows.len());
     if wrong.is_empty() { Ok(()) } else { Err(wrong.join("\n")) }
 }
@@ -99,11 +126,11 @@ pub(crate) fn check(tests: &[Test], abilities: &[(&str, &[Need])]) -> Result<(),
 /// After all tests: what the page claims of tests that all devices of a backend have ignored.
 pub(crate) fn check_outcomes() -> Result<(), String> {
     let outcomes = OUTCOMES.lock();
-    let ignored = claims()?.into_iter().filter(|Claim { backend, test, .. }| {
-        outcomes.get(&(*backend, (*test).to_owned())).is_some_and(|ran| !ran)
-    });
-    let wrong: Vec<_> = ignored
-        .map(|Claim { row, backend, test }| format!("{row}: {test} was ignored on {backend}"))
-        .collect();
+    let mut wrong = Vec::new();
+    for Cell { row, backend, tests, .. } in cells()? {
+        let is_ignored = |test: &&str| outcomes.get(&(backend, (*test).to_owned())).is_some_and(|ran| !ran);
+        let ignored = tests.into_iter().filter(is_ignored);
+        wrong.extend(ignored.map(|test| format!("{row}: {test} was ignored on {backend}")));
+    }
     if wrong.is_empty() { Ok(()) } else { Err(wrong.join("\n")) }
 }

@@ -1,11 +1,12 @@
-//! HIP's devices: AMD's own runtime in two versions over the HSA runtime of `tests/hsa_runtime`, which plays two GPUs:
-//! one device, two devices with and without access to each other's memory, one beside a host device, and the other
-//! ways in which the runtime can launch graphs. And the first device of the system's own runtime, if it has one.
+//! HIP's devices: AMD's own runtime in two versions over the HSA runtime of `tests/hsa_runtime`, which plays
+//! two GPUs: one device, two devices with and without access to each other's memory, one beside a host
+//! device, and the other ways in which the runtime can launch graphs. And the first device of the system's
+//! own runtime, if it has one.
 //!
-//! The runtime needs a newer C library than the system may have, and reads its settings when it starts. So tests run in
-//! copies of this program, after all others: each is a process with the linker and the libraries of a version, which
-//! runs nothing else and is given the same arguments. That takes many minutes, so a filter that begins with `hip/` or
-//! `WAKEGRAPH_REQUIRE` has to ask for it.
+//! The runtime needs a newer C library than the system may have, and reads its settings when it starts. So
+//! tests run in copies of this program, after all others: each is a process with the linker and the libraries
+//! of a version, which runs nothing else and is given the same arguments. That takes many minutes, so a
+//! filter that begins with `hip/` or `WAKEGRAPH_REQUIRE` has to ask for it.
 
 #![expect(unsafe_code, reason = "ends the process of a child")]
 
@@ -94,7 +95,8 @@ pub(crate) fn abilities() -> impl Iterator<Item = &'static [Need]> {
     PROCESSES.iter().flat_map(|process| process.devices).map(|(_, can, _)| *can)
 }
 
-/// The system's own device. The devices that no process of these tests plays are there by name, with the reason.
+/// The system's own device. The devices that no process of these tests plays are there by name, with the
+/// reason.
 pub(crate) fn variants() -> Vec<Variant> {
     let own = variant("0", ONE, || Ok(vec![backend::open("hip:0")?]));
     let mut variants = vec![Variant { is_required_with_backend: false, ..own }];
@@ -162,8 +164,8 @@ unsafe extern "C" {
     fn _exit(code: c_int) -> !;
 }
 
-/// Ends a process that [`run_children`] has started. HIP's threads do not survive the destructors of its library, which
-/// would run otherwise.
+/// Ends a process that [`run_children`] has started. HIP's threads do not survive the destructors of its
+/// library, which would run otherwise.
 pub(crate) fn leave_child(has_failed: bool) {
     if std::env::var_os(CHILD).is_some() {
         let _ = std::io::stdout().flush();

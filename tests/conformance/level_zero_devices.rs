@@ -1,9 +1,10 @@
-//! Level Zero's devices: those that the test driver of `tests/level_zero_driver` plays, in both lowerings, two at once
-//! and beside a host device; or those of Intel's driver without hardware, under `scripts/level-zero.sh`.
+//! Level Zero's devices: those that the test driver of `tests/level_zero_driver` plays, in both lowerings,
+//! two at once and beside a host device; or those of Intel's driver without hardware, under
+//! `scripts/level-zero.sh`.
 //!
 //! The test driver is loaded instead of the loader, unless the environment says what to load: with
-//! `ZE_ENABLE_ALT_DRIVERS` the loader finds it, or Intel's driver. Without Intel's compiler `libocloc.so` there would be
-//! no kernels, and nothing is loaded.
+//! `ZE_ENABLE_ALT_DRIVERS` the loader finds it, or Intel's driver. Without Intel's compiler `libocloc.so`
+//! there would be no kernels, and nothing is loaded.
 #![expect(unsafe_code, reason = "sets variables before anything runs")]
 
 use std::path::PathBuf;
@@ -27,8 +28,8 @@ const TEST_DRIVER: &str = "liblevel_zero_driver.so";
 /// How names of the test driver's devices begin; the name of what it plays follows.
 const TEST_DEVICE: &str = "wakegraph test device ";
 
-/// Chooses the test driver, which cargo has built beside the tests, where nothing else is chosen. To be called
-/// before there are threads.
+/// Chooses the test driver, which cargo has built beside the tests, where nothing else is chosen. To be
+/// called before there are threads.
 pub(crate) fn choose_library() {
     let is_chosen = [LIBRARY, DRIVERS].iter().any(|variable| std::env::var_os(variable).is_some());
     let built = || Some(std::env::current_exe().ok()?.parent()?.parent()?.join("examples").join(TEST_DRIVER));

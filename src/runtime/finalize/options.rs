@@ -20,7 +20,8 @@ pub struct FinalizeOptions {
     pub updatable: bool,
     /// How urgent the work is among what else runs on its devices. On a device that
     /// [has priorities](crate::Capabilities::queue_priorities), work-groups that wait for room on it start in
-    /// this order; what runs is not interrupted. Other devices, such as the host, ignore it.
+    /// this order; what runs is not interrupted. On CUDA and HIP, low counts as normal. Other devices, such
+    /// as the host, ignore it.
     pub priority: Priority,
 }
 

@@ -327,7 +327,8 @@ fn from_a_graph_with_another_choice(setup: &Setup) {
     });
 }
 
-// The executable runs what the other graph has chosen, and its own group chooses among the other's alternatives.
+// The executable runs what the other graph has chosen, and its own group chooses among the other's
+// alternatives.
 fn from_a_graph_with_a_group_of_its_own(setup: &Setup) {
     if !can_update(setup) {
         return;

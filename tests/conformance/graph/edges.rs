@@ -1,7 +1,8 @@
 //! Explicit edges: forwards, backwards, to all leaves; what is refused.
 
 use wakegraph::{
-    ErrorKind, ExecutionOrder, FinalizeOptions, Graph, NodeId, PartitionPolicy, Priority, Range,
+    ErrorKind, ExecutionOrder, FinalizeOptions, Graph, GraphProperties, NodeId, PartitionPolicy, Priority,
+    Range,
 };
 
 use crate::kernels::note;
@@ -11,7 +12,7 @@ use crate::watch::List;
 tests!("graph/edges":
     &[Need::Results] => [explicit_edges_order, backward_edges_order, after_leaves_follows_everything,
         every_way_to_finalize_keeps_the_order],
-    &[] => [wrong_edges_are_refused, edges_can_be_walked]);
+    &[] => [wrong_edges_are_refused, edges_can_be_walked, without_the_check_finalize_finds_the_cycle]);
 
 fn edges_can_be_walked(setup: &Setup) {
     let x = setup.device().buffer::<u32>(4).unwrap();
@@ -131,4 +132,16 @@ fn wrong_edges_are_refused(setup: &Setup) {
     assert!(graph.predecessors(foreign).is_err());
     let exec = graph.finalize().unwrap();
     setup.block_on(async { exec.submit().await }).unwrap();
+}
+
+fn without_the_check_finalize_finds_the_cycle(setup: &Setup) {
+    let properties = GraphProperties::default().no_cycle_check(true);
+    let mut graph = Graph::with_properties(setup.device(), properties);
+    let x = setup.device().buffer::<u32>(4).unwrap();
+    let (a, b) = (graph.fill(&x, 1).id(), graph.fill(&x, 2).id());
+    let exec = graph.finalize().unwrap();
+    setup.block_on(async { exec.submit().await }).unwrap();
+    graph.make_edge(b, a).unwrap();
+    assert_eq!(graph.finalize().unwrap_err().kind(), ErrorKind::Cycle);
+    assert_eq!(graph.successors(a).unwrap(), [b]);
 }

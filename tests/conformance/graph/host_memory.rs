@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use parking_lot::Mutex;
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _, duplex};
 use wakegraph::{CopySource, Device, ErrorKind, Graph, HostBuffer, Range};
 
 use crate::kernels::add;
@@ -14,7 +15,7 @@ use crate::support::{Token, Tracker};
 tests!("graph/host_memory":
     &[Need::Results] => [dropped_buffers_leave_zeroed_memory, vectors_are_both_sides_of_copies,
         sources_have_any_owner, sources_may_be_read_only_pages, other_devices_copy_from_sources, kernels_use_registered_memory,
-        owners_outlive_what_is_in_flight],
+        owners_outlive_what_is_in_flight, sockets_read_into_buffers_and_write_from_them],
     &[] => [misuse_is_refused]);
 
 fn dropped_buffers_leave_zeroed_memory(setup: &Setup) {
@@ -206,4 +207,35 @@ fn misuse_is_refused(setup: &Setup) {
     let behind = register(start + 128, 16).unwrap();
     drop((before, middle, behind));
     drop(register(start, 64).unwrap());
+}
+
+fn sockets_read_into_buffers_and_write_from_them(setup: &Setup) {
+    let device = setup.device();
+    let (input, output) = (device.host_buffer::<u32>(300).unwrap(), device.host_buffer::<u32>(300).unwrap());
+    let x = device.buffer::<u32>(300).unwrap();
+    let mut graph = Graph::new(device);
+    graph.copy(&input, &x);
+    graph.launch(add(7, &x), Range::linear(300));
+    graph.copy(&x, &output);
+    let exec = graph.finalize().unwrap();
+    setup.block_on(async {
+        for round in 0..3 {
+            // Less than an element at a time.
+            let ((mut peer, mut socket), sent) = (duplex(3), vec![round; 1200]);
+            let (input, output) = (&input, &output);
+            let server = async {
+                assert_eq!(input.write().await.read_from(&mut socket).await.unwrap(), 1200);
+                exec.submit().await.unwrap();
+                output.read().await.write_to(&mut socket).await.unwrap();
+            };
+            let mut received = vec![0; 1200];
+            let client = async {
+                peer.write_all(&sent).await.unwrap();
+                peer.read_exact(&mut received).await.unwrap();
+            };
+            tokio::join!(server, client);
+            let expected = (u32::from_ne_bytes([round; 4]) + 7).to_ne_bytes();
+            assert_eq!(received, expected.repeat(300));
+        }
+    });
 }

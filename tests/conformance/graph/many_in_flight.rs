@@ -4,13 +4,14 @@
 use std::sync::Arc;
 
 use tokio::runtime::Builder;
+use tokio::sync::Semaphore;
 use wakegraph::{Buffer, Device, ExecutableGraph, FinalizeOptions, Graph, Range, WakePolicy};
 
 use crate::kernels::add;
 use crate::registry::{Need, Setup, tests};
 
 tests!("graph/many_in_flight": &[Need::Results] => [each_runs_as_often_as_submitted, some_are_submitted_twice_at_a_time,
-    others_come_after_them, updates_come_in_between]);
+    others_come_after_them, updates_come_in_between, what_shares_no_memory_passes_a_held_run]);
 
 const TASKS: u32 = 48;
 const ROUNDS: u32 = 60;
@@ -126,6 +127,32 @@ fn updates_come_in_between(setup: &Setup) {
         });
         for task in tasks.collect::<Vec<_>>() {
             task.await.unwrap();
+        }
+    });
+}
+
+fn what_shares_no_memory_passes_a_held_run(setup: &Setup) {
+    let device = setup.device();
+    let x = device.buffer_from(&[0u32; 4]).unwrap();
+    let release = Arc::new(Semaphore::new(0));
+    let held = release.clone();
+    let mut graph = Graph::new(device);
+    let before = graph.launch(add(1, &x), Range::linear(4)).id();
+    let hold =
+        graph.host_task((), async move |()| held.acquire().await.map(|one| one.forget())).after([before]);
+    let hold = hold.id();
+    graph.launch(add(1, &x), Range::linear(4)).after([hold]);
+    let first = graph.finalize().unwrap();
+    let (second, y) = counter(device, FinalizeOptions::new());
+    setup.block_on(async {
+        for round in 1..=5 {
+            let run = first.submit();
+            second.submit().await.unwrap();
+            assert!(!run.is_finished());
+            release.add_permits(1);
+            run.await.unwrap();
+            assert_eq!(x.to_vec().await.unwrap(), [2 * round; 4]);
+            assert_eq!(y.to_vec().await.unwrap(), [round; 4]);
         }
     });
 }

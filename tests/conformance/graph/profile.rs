@@ -34,6 +34,8 @@ fn every_node_has_its_times(setup: &Setup) {
             assert_eq!(kinds, expected);
             assert!(profile.nodes[0].label.contains("first") && profile.nodes[3].label.contains("last"));
             assert!(profile.nodes.iter().all(|node| node.start <= node.end), "{profile:?}");
+            let on_device = &profile.nodes[..3];
+            assert!(on_device.iter().any(|node| node.start < node.end), "no node took any time: {profile:?}");
             assert_eq!(profile.partitions.len(), 2);
             assert_eq!(profile.timeline(40).to_string().lines().count(), 2);
             assert!(profile.total() >= profile.nodes[0].end);

@@ -138,10 +138,13 @@ fn foreign_handles(setup: &Setup) {
 
 fn other_devices_objects(setup: &Setup) {
     let bench = Bench::new(setup);
-    let Ok(parts) = bench.device.sub_devices(std::num::NonZeroUsize::MIN) else {
-        return lacks("sub-devices");
+    let part = || bench.device.sub_devices(std::num::NonZeroUsize::MIN).ok()?.into_iter().next();
+    let second = setup.devices.get(1).filter(|second| second.info().backend == bench.device.info().backend);
+    let other = match (second, part()) {
+        (Some(second), _) => Bench::on(second.hal()),
+        (None, Some(part)) => Bench::on(&part),
+        (None, None) => return lacks("a second device or sub-devices"),
     };
-    let other = Bench::on(&parts[0]);
     let buffer = bench.recorded(&[Command::Empty]);
     let (ours, theirs) = (bench.event(), other.event());
     refused(enqueue(&buffer, &other.queue, &ours), ErrorKind::InvalidArgument);
@@ -149,7 +152,8 @@ fn other_devices_objects(setup: &Setup) {
     let result = enqueue_command(&Command::Empty, &bench.queue, WaitList::NONE, &theirs);
     refused(result, ErrorKind::InvalidArgument);
     // Waiting across devices works or is refused, as the device says.
-    enqueue(&other.recorded(&[Command::Empty]), &other.queue, &theirs).unwrap();
+    let recorded_there = other.recorded(&[Command::Empty]);
+    enqueue(&recorded_there, &other.queue, &theirs).unwrap();
     let wait: &[&dyn Event] = &[&*theirs];
     let result = enqueue_after(&buffer, &bench.queue, WaitList::dependencies(wait), &ours);
     if bench.device.can_wait_for(&other.device) {

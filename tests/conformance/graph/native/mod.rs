@@ -12,7 +12,7 @@ use wakegraph::{CommandKind, ErrorKind, Graph, NativeAccess};
 
 use crate::registry::{Setup, Test, tests};
 
-tests!("graph/native": &[] => [accesses_make_edges, devices_without_refuse_by_name]);
+tests!("graph/native": &[] => [accesses_make_edges, devices_without_refuse_by_name, null_is_no_event]);
 
 pub(crate) fn tests() -> impl Iterator<Item = Test> {
     #[cfg(feature = "cuda")]
@@ -40,6 +40,12 @@ fn accesses_make_edges(setup: &Setup) {
     assert_eq!(graph.kind(native).unwrap(), CommandKind::Native);
     assert_eq!(graph.name(native).unwrap(), Some("mine"));
     assert!(graph.dot(true).contains("native command 'mine' (#3)\\l3 accesses"));
+}
+
+fn null_is_no_event(setup: &Setup) {
+    // SAFETY: the handle is null.
+    let error = unsafe { setup.device().import_event(std::ptr::null_mut()) }.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::InvalidArgument, "{error}");
 }
 
 fn devices_without_refuse_by_name(setup: &Setup) {
