@@ -1,8 +1,8 @@
 //! Layer 2: the backends. This file is the only place that lists them.
 //!
-//! Every backend is a folder with the same file names, so that two can be read side by side;
-//! [`null`] is the one to clone for a new one. A backend imports `types` and `hal`, never the
-//! graph, the plan, the runtime or another backend.
+//! Every backend is a folder, with the same file names for the same things, so that two can be read side by
+//! side; [`null`] is the one to clone for a new one. A backend imports `types` and `hal`, never the graph,
+//! the plan, the runtime or another backend.
 
 #[cfg(feature = "cuda")]
 pub mod cuda;

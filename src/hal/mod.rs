@@ -2,7 +2,7 @@
 //! specification.
 //!
 //! **Unstable.** The module is public only with the feature `unstable-hal`, and may change in any
-//! release until a backend for a third vendor exists.
+//! release.
 //!
 //! A [`Device`] allocates [`Memory`], loads [`Kernel`]s and creates [`Queue`]s, [`Event`]s and
 //! [`CommandBuffer`]s. A command-buffer is created, [appended](CommandBuffer::append) to,

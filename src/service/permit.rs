@@ -125,8 +125,9 @@ impl<T> PoolInner<T> {
     /// The error of a request that is refused.
     pub(super) fn refuse(&self) -> Error {
         self.metrics.refused();
-        Error::new(ErrorKind::Overloaded, "no slot of the pool is free, and its queue is full")
-            .help("try again later, or give the pool more slots or a longer queue")
+        let help = "`acquire` waits for one while the pool's queue has room; try again later, or give the pool \
+                    more slots or a longer queue";
+        Error::new(ErrorKind::Overloaded, "no slot of the pool is free").help(help)
     }
 
     /// Takes a free slot, unless requests wait.

@@ -195,7 +195,8 @@ pub(super) fn device(driver: &Driver, index: usize) -> Result<CUdevice> {
     if index >= count {
         let why = format!("there is no CUDA device {index}: there are {count}");
         return Err(Error::new(ErrorKind::Unavailable, why).help(
-            "count from 0 in the order of `nvidia-smi -L`, among the devices in CUDA_VISIBLE_DEVICES",
+            "count from 0 among the devices in CUDA_VISIBLE_DEVICES; the order is that of `nvidia-smi -L` \
+             where CUDA_DEVICE_ORDER=PCI_BUS_ID is set, and else begins with the fastest device",
         ));
     }
     // SAFETY: the index is below the count, which came as such a number.

@@ -10,13 +10,13 @@
 #[repr(u8)]
 #[non_exhaustive]
 pub enum WakePolicy {
-    /// See it as early as possible; waiting may cost a core for short times. A graph that is
-    /// finalized under this policy may also take a microsecond more on the device to be seen earlier.
+    /// See it as early as possible; waiting may cost a core for short times.
     Latency,
     /// Short submissions are seen at once, long ones at little cost.
     #[default]
     Balanced,
-    /// Never spin.
+    /// Never spin. A graph that is finalized under another policy may take a microsecond more on the
+    /// device to be seen earlier; under this one it does not.
     Efficient,
 }
 
