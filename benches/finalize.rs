@@ -5,10 +5,11 @@
 //! | `host/finalize_N` | `finalize` of N kernels in a chain, and the drop of the executable | a vector of N boxed closures, each with the node that it waits for |
 //! | `opencl:0/finalize_N` | the same | the faster of N kernels with arguments, and these recorded into a `cl_khr_command_buffer` |
 //!
-//! Figures are per node, for 10, 1,000 and 100,000 nodes; the latter are left out where the driver alone takes
-//! longer than a second for a tenth of them, as PoCL 3.1 does. Limits are about 1.4 times what was measured. A node of ours has been checked, planned, ordered, and
-//! entered in what names it in errors and finds conflicts over memory; a closure of the host's base is only
-//! stored. The rows of CUDA are in the bench `cuda`.
+//! Figures are per node, for 10, 1,000 and 100,000 nodes; the latter are left out where the driver alone
+//! takes longer than a second for a tenth of them, as PoCL 3.1 does. Limits are about 1.4 times what was
+//! measured. A node of ours has been checked, planned, ordered, and entered in what names it in errors and
+//! finds conflicts over memory; a closure of the host's base is only stored. The rows of CUDA are in the
+//! bench `cuda`.
 #![expect(unsafe_code, reason = "declares device code")]
 #![allow(clippy::print_stdout, reason = "a benchmark prints its results")]
 

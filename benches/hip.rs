@@ -9,10 +9,11 @@
 //! | `memory_runs` | KiB that 100,000 submissions add to the process | the same by hand | 2,048 KiB more |
 //! | `memory_cycles` | KiB that 10,000 finalizes, submissions and drops add | the same by hand | 2,048 KiB more |
 //!
-//! CPU time is that of the process, so that of a stand-in for the GPU is part of it, on both sides. The base yields
-//! between two queries.
+//! CPU time is that of the process, so that of a stand-in for the GPU is part of it, on both sides. The base
+//! yields between two queries.
 //!
-//! Without a GPU, `scripts/hip-bench.sh` runs it on AMD's library over the HSA runtime of `tests/hsa_runtime`.
+//! Without a GPU, `scripts/hip-bench.sh` runs it on AMD's library over the HSA runtime of
+//! `tests/hsa_runtime`.
 #![expect(unsafe_code, reason = "declares device code, enqueues by the backend contract")]
 
 #[allow(

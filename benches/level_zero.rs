@@ -11,11 +11,13 @@
 //! | `memory_cycles` | KiB that 10,000 recordings, runs and drops add | the same by hand | 1,024 KiB more |
 //!
 //! All rows are measured in both lowerings, the base by the same call of the driver: an append to an in-order
-//! immediate list with an event that counts, or an execute of one list that signals its event. The base of the
-//! first two is the faster of two loops: one blocks in `zeEventHostSynchronize`, the other spins on it and yields.
+//! immediate list with an event that counts, or an execute of one list that signals its event. The base of
+//! the first two is the faster of two loops: one blocks in `zeEventHostSynchronize`, the other spins on it
+//! and yields.
 //!
 //! Without a GPU there are two drivers to run it on (`scripts/level-zero-bench.sh`): the test driver, which
-//! computes on the CPU, and Intel's without hardware, which computes nothing, so that the first two are left out.
+//! computes on the CPU, and Intel's without hardware, which computes nothing, so that the first two are left
+//! out.
 #![expect(unsafe_code, reason = "declares device code, enqueues by the backend contract")]
 
 #[allow(clippy::unwrap_used, reason = "a file of the tests")]

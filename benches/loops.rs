@@ -6,7 +6,8 @@
 //! | `loop_1000_host_*` | a kernel and a host task, on the host device | 1.1 |
 //! | `loop_1000_opencl:N_*` | a kernel, on each OpenCL device without loops of its own | 1.1 |
 //!
-//! Figures are per iteration. Each row runs in a tokio runtime of the current thread and in one of two workers.
+//! Figures are per iteration. Each row runs in a tokio runtime of the current thread and in one of two
+//! workers.
 
 #![expect(unsafe_code, reason = "declares device code")]
 

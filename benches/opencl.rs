@@ -114,8 +114,8 @@ fn busy_rows(report: &mut Report, prefix: &str, runtime: &Runtime, device: &Devi
             if !report.wants(&name) {
                 continue;
             }
-            // Each has a device of its own: where one blocks, the driver's threads fall asleep, which lets the
-            // others wake them sooner.
+            // Each has a device of its own: where one blocks, the driver's threads fall asleep, which lets
+            // the others wake them sooner.
             let own = || RawDevice::find(&device.info().name, SOURCE, "bump", ELEMENTS);
             let loops = |&waiting| Some(by_hand_with(&own()?, 1, work, &[waiting]));
             let base: Vec<_> = waiting.iter().filter_map(loops).flatten().collect();

@@ -9,10 +9,10 @@
 //!   nearly everything.
 //! - `diamonds`: 40 diamonds in a row, 2^40 paths, without host tasks and with one in every diamond.
 //! - `chain_1m`: a chain of a million nodes.
-//! - `scale_*`: by how much the time per item grows from 100,000 nodes to 200,000, beside the same of petgraph.
-//!   Items are nodes and edges, and for ours also the partitions and dependencies of the plan: of `random`,
-//!   twice the nodes have three times the distinct signatures, and so three times the partitions. Both contenders
-//!   outgrow the caches between the two.
+//! - `scale_*`: by how much the time per item grows from 100,000 nodes to 200,000, beside the same of
+//!   petgraph. Items are nodes and edges, and for ours also the partitions and dependencies of the plan: of
+//!   `random`, twice the nodes have three times the distinct signatures, and so three times the partitions.
+//!   Both contenders outgrow the caches between the two.
 //! - `arenas_many_buffers`, `arenas_many_uses`: places for half as many scratch buffers as nodes,
 //!   each used twice, and for 4,096 buffers with as many uses as nodes: ours = the time for 200,000
 //!   nodes, base = ours for 100,000, limit 3.
@@ -191,8 +191,9 @@ fn race(report: &mut Report, row: Row<'_>, shape: impl FnOnce() -> Shape) {
     });
 }
 
-/// By how much the time per item grows when the graph doubles, in pairs of one after the other. Both contenders
-/// walk nodes and edges; a plan consists of partitions and dependencies besides, which may more than double.
+/// By how much the time per item grows when the graph doubles, in pairs of one after the other. Both
+/// contenders walk nodes and edges; a plan consists of partitions and dependencies besides, which may more
+/// than double.
 fn race_growth(report: &mut Report, name: &str, shape: Build) {
     report.race_timed(Row::new(name).limit(1.1).rounds(21, 1), "times", || {
         let [double, single] = [2 * NODES, NODES].map(|nodes| {

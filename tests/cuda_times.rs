@@ -201,9 +201,9 @@ fn print_node_times() {
     });
 }
 
-/// How long the nodes of the submissions of a process without CUPTI took, by node. In a process with CUPTI, what
-/// CUPTI has the device do before and after each kernel lies between our events, too: 7 us of a kernel that takes
-/// 100 us, on an H200.
+/// How long the nodes of the submissions of a process without CUPTI took, by node. In a process with CUPTI,
+/// what CUPTI has the device do before and after each kernel lies between our events, too: 7 us of a kernel
+/// that takes 100 us, on an H200.
 fn node_times_without_cupti() -> [Vec<u64>; 5] {
     let mut process = Command::new(std::env::current_exe().unwrap());
     let output = process.env(CHOICE, PRINT).env_remove(CUPTI_INJECTION).output().unwrap();
@@ -274,7 +274,8 @@ fn pinned_word() -> &'static AtomicU32 {
     word
 }
 
-/// By how much the times of a kernel's begin and end differ from what a spinning thread sees, in microseconds.
+/// By how much the times of a kernel's begin and end differ from what a spinning thread sees, in
+/// microseconds.
 fn differences(exec: &ExecutableGraph, word: &AtomicU32) -> ([f64; 2], Duration) {
     word.store(0, Ordering::SeqCst);
     let ready = AtomicBool::new(false);
@@ -363,8 +364,8 @@ fn cupti_gets_nvtx_ranges() {
     );
 }
 
-/// A long launch has many more work-groups than fit on the device. A short one that is submitted meanwhile gets
-/// the room of the first that end, if its priority is higher.
+/// A long launch has many more work-groups than fit on the device. A short one that is submitted meanwhile
+/// gets the room of the first that end, if its priority is higher.
 fn work_of_high_priority_overtakes() {
     const GROUP: usize = 1024;
     // Forty times as many as any device runs at a time.

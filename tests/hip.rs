@@ -177,8 +177,8 @@ const WAITS: [&str; 4] = ["hipFree", "hipHostFree", "hipStreamSynchronize", "hip
 const WORKER: &str = "tokio-worker";
 const FREES: &str = "hip:0 frees";
 
-/// Submits, updates, reads, writes and drops on workers, some of it with work in flight. Memory is allocated, and
-/// graphs are finalized, elsewhere: that waits until memory is zeroed, and tries how updates behave.
+/// Submits, updates, reads, writes and drops on workers, some of it with work in flight. Memory is allocated,
+/// and graphs are finalized, elsewhere: that waits until memory is zeroed, and tries how updates behave.
 fn work_on_workers() {
     let mut builder = tokio::runtime::Builder::new_multi_thread();
     let runtime = builder.worker_threads(2).thread_name(WORKER).enable_all().build().unwrap();
@@ -409,8 +409,8 @@ fn little_memory() {
     (0..3).for_each(|_| allocate(40 << 20).unwrap());
 }
 
-/// The system gives addresses that one thread frees to others at once. With two devices, the driver frees host memory
-/// once for each.
+/// The system gives addresses that one thread frees to others at once. With two devices, the driver frees
+/// host memory once for each.
 fn frees_beside_allocations() {
     let device = device();
     let work = |kind: MemoryKind, number: u8| {

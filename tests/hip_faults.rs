@@ -1,7 +1,8 @@
-//! What the HIP backend does when a call of AMD's libraries fails: each call in turn, once, with both versions,
-//! over the HSA runtime of `tests/hsa_runtime`, which a library stands in front of that makes calls fail. The
-//! error names the call, and the code as HIP does; and what failed works on the same objects when it is done
-//! again. `scripts/hip.sh` fetches the versions; where they are absent, each test is ignored by name.
+//! What the HIP backend does when a call of AMD's libraries fails: each call in turn, once, with both
+//! versions, over the HSA runtime of `tests/hsa_runtime`, which a library stands in front of that makes calls
+//! fail. The error names the call, and the code as HIP does; and what failed works on the same objects when
+//! it is done again. `scripts/hip.sh` fetches the versions; where they are absent, each test is ignored by
+//! name.
 //!
 //! All calls of a version fail in one process, which is a copy of this program, one after the other: the
 //! start of the runtime takes longer than all that is done here.
@@ -81,8 +82,8 @@ const CALLS_WITHOUT_POOLS: &[&str] = &["hipMalloc"];
 const COMPILER_CALLS: &[&str] =
     &["hiprtcCreateProgram", "hiprtcCompileProgram", "hiprtcGetCodeSize", "hiprtcGetCode"];
 
-/// Calls that the backend makes first where it makes up for them: when it tries whether updates change launches
-/// in flight.
+/// Calls that the backend makes first where it makes up for them: when it tries whether updates change
+/// launches in flight.
 const LATER_CALLS: &[&str] = &[
     "hipEventRecord",
     "hipGraphCreate",
@@ -96,8 +97,8 @@ const LATER_CALLS: &[&str] = &[
 /// A call that two threads make first: the failure is made up for on one of them.
 const SET_DEVICE: &str = "hipSetDevice";
 
-/// Calls that the backend makes up for: a query is made again, an update becomes a new instance, memory is not
-/// registered, peers are asked about again, and a stream is not used again.
+/// Calls that the backend makes up for: a query is made again, an update becomes a new instance, memory is
+/// not registered, peers are asked about again, and a stream is not used again.
 const OPTIONAL_CALLS: &[&str] = &[
     "hipEventQuery",
     "hipHostRegister",
@@ -361,8 +362,8 @@ fn run_to_end(event: &Arc<dyn Event>, mut enqueue: impl FnMut() -> Result<()>) -
     })
 }
 
-/// Every object, and everything that is done with them. What a run does begins anew each time, as one that has
-/// failed may have run.
+/// Every object, and everything that is done with them. What a run does begins anew each time, as one that
+/// has failed may have run.
 fn everything(source: &str) -> Result<()> {
     again(|| HipBackend.device_names())?;
     let device = again(|| backend::open("hip:0"))?;

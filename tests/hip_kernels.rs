@@ -1,6 +1,6 @@
-//! Every kernel in the portable dialect that the tests, examples and benches have, compiled by AMD's hipRTC for
-//! several generations of GPUs. No GPU is needed. `scripts/hip.sh` fetches the versions; where they are absent,
-//! each test is ignored by name.
+//! Every kernel in the portable dialect that the tests, examples and benches have, compiled by AMD's hipRTC
+//! for several generations of GPUs. No GPU is needed. `scripts/hip.sh` fetches the versions; where they are
+//! absent, each test is ignored by name.
 #![cfg(target_os = "linux")]
 #![expect(unsafe_code, reason = "calls the run-time compiler")]
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]

@@ -88,8 +88,8 @@ const APPEND_CALLS: &[&str] = &[
 ];
 const EXECUTE_CALLS: &[&str] = &["zeEventHostSignal", "zeCommandListReset", "zeCommandQueueSynchronize"];
 
-/// Calls that the backend makes up for: a list that cannot be updated is recorded anew, hints may be refused, and
-/// a poll that has failed is made again.
+/// Calls that the backend makes up for: a list that cannot be updated is recorded anew, hints may be refused,
+/// and a poll that has failed is made again.
 const OPTIONAL_CALLS: &[&str] = &[
     "zeEventHostSynchronize",
     "zeCommandListUpdateMutableCommandsExp",
@@ -386,8 +386,8 @@ fn order_and_updates() -> Result<()> {
     run(&*buffer, 8)
 }
 
-/// What the backend refuses, and a device that is lost while a run waits on it. An error that is not as it should be
-/// ends the process.
+/// What the backend refuses, and a device that is lost while a run waits on it. An error that is not as it
+/// should be ends the process.
 fn errors_name_the_remedy() -> Result<()> {
     let device = wakegraph::Device::open("level_zero:0")?;
     let device = device.hal();
@@ -488,7 +488,8 @@ fn a_partly_enqueued_run_keeps_its_events() -> Result<()> {
     std::process::exit(0)
 }
 
-/// The driver is out of memory when it is asked whether a run is over. The run goes on, so its event is pending.
+/// The driver is out of memory when it is asked whether a run is over. The run goes on, so its event is
+/// pending.
 fn a_poll_that_fails_says_nothing_about_the_run() -> Result<()> {
     let device = backend::open("level_zero:0")?;
     let queue = || device.create_queue(&QueueDesc::new(QueueOrder::InOrder));
@@ -509,8 +510,8 @@ fn a_poll_that_fails_says_nothing_about_the_run() -> Result<()> {
     std::process::exit(0)
 }
 
-/// All polls fail from some time on, as they do after some faults. Then nothing waits for ever, but the runs may
-/// go on.
+/// All polls fail from some time on, as they do after some faults. Then nothing waits for ever, but the runs
+/// may go on.
 fn a_driver_that_answers_no_poll_has_lost_the_device() -> Result<()> {
     let device = backend::open("level_zero:0")?;
     let queue = || device.create_queue(&QueueDesc::new(QueueOrder::InOrder));

@@ -1,5 +1,5 @@
-//! The test driver of `tests/level_zero_driver` itself: each misuse that it has to end the process for, in a process of
-//! its own, and the same calls in the right order.
+//! The test driver of `tests/level_zero_driver` itself: each misuse that it has to end the process for, in a
+//! process of its own, and the same calls in the right order.
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 #![expect(unsafe_code, reason = "loads the driver and calls it")]
 

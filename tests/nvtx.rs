@@ -1,5 +1,5 @@
-//! NVTX ranges, as a tool's library gets them. Each case is a process of its own, since tools are named in the
-//! environment.
+//! NVTX ranges, as a tool's library gets them. Each case is a process of its own, since tools are named in
+//! the environment.
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
 use std::path::{Path, PathBuf};

@@ -23,8 +23,8 @@ wakegraph::kernel! {
     }
 }
 
-/// Elements, and the limits of chains of 10 and of 100. 132 multiprocessors hold 528 work-groups of 256 twice:
-/// with more elements than in the fourth row nothing overlaps, as that takes up to 1.5 times as long.
+/// Elements, and the limits of chains of 10 and of 100. 132 multiprocessors hold 528 work-groups of 256
+/// twice: with more elements than in the fourth row nothing overlaps, as that takes up to 1.5 times as long.
 const SIZES: [(usize, [f64; 2]); 6] = [
     (32, [0.9, 0.8]),
     (4_096, [0.9, 0.8]),

@@ -237,8 +237,8 @@ impl Launch {
 
 /// Copies bytes; a place that the program has no right to ends the process.
 fn copy(to: usize, from: usize, len: usize) {
-    // SAFETY: where memory is this driver's, it has been checked and stays until the command is over; otherwise
-    // the program promises as much.
+    // SAFETY: where memory is this driver's, it has been checked and stays until the command is over;
+    // otherwise the program promises as much.
     unsafe { std::ptr::copy(from as *const u8, to as *mut u8, len) };
 }
 

@@ -1,8 +1,8 @@
 //! What is in flight, and the threads that carry it out.
 //!
-//! A queue does not keep an order by itself: each command knows which others it follows. Those that follow nothing
-//! unfinished are taken in random order by threads, of which there are as many as commands that may run
-//! at once.
+//! A queue does not keep an order by itself: each command knows which others it follows. Those that follow
+//! nothing unfinished are taken in random order by threads, of which there are as many as commands that may
+//! run at once.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::ops::Range;
@@ -215,8 +215,8 @@ impl State {
         id
     }
 
-    /// Executions of closed lists, between the waits and the signal. Lists of one call follow each other on a target
-    /// in order only.
+    /// Executions of closed lists, between the waits and the signal. Lists of one call follow each other on a
+    /// target in order only.
     pub(crate) fn execute(&mut self, to: Target, lists: &[Handle], waits: Vec<Wait>, signal: Option<Handle>) {
         let stream = &self.engine.streams[&to.stream];
         let ends = if to.in_order { stream.last } else { stream.blocker }.into_iter().collect();

@@ -1,4 +1,5 @@
-//! Modules and kernels. A kernel's arguments and sizes are the state of its handle, and a launch takes a copy.
+//! Modules and kernels. A kernel's arguments and sizes are the state of its handle, and a launch takes a
+//! copy.
 
 use std::collections::BTreeMap;
 use std::ffi::{CString, c_char, c_void};

@@ -1,12 +1,13 @@
 //! A Level Zero driver for tests: it computes on an OpenCL device for CPUs, and is stricter than any driver.
 //!
-//! The loader finds it through `ZE_ENABLE_ALT_DRIVERS`. It has the plain functions as well, so that a program can
-//! load it instead of the loader. What it does that no driver does:
+//! The loader finds it through `ZE_ENABLE_ALT_DRIVERS`. It has the plain functions as well, so that a program
+//! can load it instead of the loader. What it does that no driver does:
 //!
-//! - Commands that neither barriers nor events nor in-order flags order run in random order, on several threads,
-//!   and some of them late. The seed is printed.
+//! - Commands that neither barriers nor events nor in-order flags order run in random order, on several
+//!   threads, and some of them late. The seed is printed.
 //! - A misuse that drivers take without a word ends the process, with the name of the call (`misuse.rs`).
-//! - It plays several drivers, old and new ones (`presets.rs`), makes calls fail, and loses devices (`faults.rs`).
+//! - It plays several drivers, old and new ones (`presets.rs`), makes calls fail, and loses devices
+//!   (`faults.rs`).
 //!
 //! Memory is plain memory full of garbage, at addresses that are never used twice.
 //!

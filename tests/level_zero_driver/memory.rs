@@ -1,4 +1,5 @@
-//! Memory: at addresses that nothing else ever has, full of garbage when it is new, and gone when it is freed.
+//! Memory: at addresses that nothing else ever has, full of garbage when it is new, and gone when it is
+//! freed.
 
 use std::collections::BTreeMap;
 use std::ffi::{c_int, c_void};
@@ -37,8 +38,8 @@ unsafe extern "C" {
 fn map(at: usize, len: usize, access: c_int) -> Option<usize> {
     let fixed = if at == 0 { 0 } else { FIXED };
     let flags = PRIVATE | ANONYMOUS | WITHOUT_RESERVE | fixed;
-    // SAFETY: either the kernel chooses the place, or it lies in the space that this driver has reserved, where
-    // nothing else lives.
+    // SAFETY: either the kernel chooses the place, or it lies in the space that this driver has reserved,
+    // where nothing else lives.
     let at = unsafe { mmap(at as *mut c_void, len, access, flags, -1, 0) };
     (at as isize != -1).then_some(at as usize)
 }

@@ -1,5 +1,5 @@
-//! What a SPIR-V module says of its kernels: their names, and what each parameter takes. The OpenCL runtime does
-//! not tell.
+//! What a SPIR-V module says of its kernels: their names, and what each parameter takes. The OpenCL runtime
+//! does not tell.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 
@@ -42,8 +42,8 @@ const WORKGROUP: u32 = 4;
 const CROSS_WORKGROUP: u32 = 5;
 const FUNCTION_CLASS: u32 = 7;
 
-/// The kernels of a module. There are none in one that has been cut off, as Intel's compiler has it; one that it
-/// does not survive ends the process.
+/// The kernels of a module. There are none in one that has been cut off, as Intel's compiler has it; one that
+/// it does not survive ends the process.
 pub(crate) fn kernels(module: &[u8]) -> BTreeMap<String, Vec<Parameter>> {
     let words: Vec<u32> = module.chunks_exact(4).map(|w| u32::from_le_bytes(w.try_into().unwrap())).collect();
     if words.len() < HEADER || words[0] != MAGIC {

@@ -1,7 +1,8 @@
 //! The functions: as symbols, and in the tables that the loader asks for.
 //!
-//! A loader's tables are as long as its version has it, so that nothing is written behind what the version asked for
-//! has. Older loaders take a driver only if it has all tables, those of functions included that it does not have.
+//! A loader's tables are as long as its version has it, so that nothing is written behind what the version
+//! asked for has. Older loaders take a driver only if it has all tables, those of functions included that it
+//! does not have.
 
 use std::ffi::{c_char, c_void};
 
@@ -36,8 +37,8 @@ fn put(table: *mut *const c_void, index: usize, function: *const c_void) {
     let _ = write(table.wrapping_add(index), function);
 }
 
-/// For each table its functions: the entry, the version that has brought it, and what it does, with the lock or
-/// without. The symbols call the same functions as the tables; the loader has symbols of the same names.
+/// For each table its functions: the entry, the version that has brought it, and what it does, with the lock
+/// or without. The symbols call the same functions as the tables; the loader has symbols of the same names.
 macro_rules! tables {
     ($($table:ident {
         $($index:literal ($major:literal, $minor:literal) $name:ident($($argument:ident: $type:ty),* $(,)?)
@@ -388,8 +389,8 @@ tables! {
     zerGetGlobalProcAddrTable {}
 }
 
-/// For tests: makes calls fail (`fail NAME NUMBER CODE`), loses all devices (`lose`) and finds them again (`find`),
-/// and tells how many objects the program has to destroy (`live`).
+/// For tests: makes calls fail (`fail NAME NUMBER CODE`), loses all devices (`lose`) and finds them again
+/// (`find`), and tells how many objects the program has to destroy (`live`).
 // SAFETY: no other library has a function of this name.
 #[unsafe(no_mangle)]
 extern "C" fn level_zero_driver_control(command: *const c_char) -> u64 {

@@ -167,8 +167,8 @@ impl Service<Call> for WorkerClient {
     }
 }
 
-/// Whether the connection has failed, not the worker answered with an error. A call that the connection did not
-/// take before it broke is cancelled, like one whose time is up, which is not the connection's fault.
+/// Whether the connection has failed, not the worker answered with an error. A call that the connection did
+/// not take before it broke is cancelled, like one whose time is up, which is not the connection's fault.
 fn is_local(status: &Status) -> bool {
     let Some(source) = std::error::Error::source(status) else { return false };
     let mut sources = std::iter::successors(Some(source), |error| error.source());

@@ -1,5 +1,5 @@
-//! What the stream task of candle's operations costs beside the same kernels and operations by hand on candle's
-//! stream, which the thread waits for.
+//! What the stream task of candle's operations costs beside the same kernels and operations by hand on
+//! candle's stream, which the thread waits for.
 //!
 //! | row | ours | base | limit |
 //! |---|---|---|---|

@@ -119,9 +119,9 @@ pub fn open(index: usize, options: OpenclOptions) -> Result<Arc<dyn Device>> {
 
 /// Opens a device in a context that the application has, such as one of `opencl3`: memory objects and events
 /// of that context can then be used in graphs ([`Device::import_memory`](crate::Device::import_memory),
-/// [`Device::import_event`](crate::Device::import_event)), and its queues can wait for submissions. `context` is
-/// a `cl_context` and `device` a `cl_device_id` of it, a whole device. The context is retained. Each call returns a
-/// new object for the same hardware.
+/// [`Device::import_event`](crate::Device::import_event)), and its queues can wait for submissions. `context`
+/// is a `cl_context` and `device` a `cl_device_id` of it, a whole device. The context is retained. Each call
+/// returns a new object for the same hardware.
 ///
 /// # Errors
 /// [`InvalidArgument`](crate::ErrorKind::InvalidArgument) when the context does not have the device, or the

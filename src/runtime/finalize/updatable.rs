@@ -331,8 +331,8 @@ impl CurrentGraph {
         conflicts::register(executable, &allocations, uses);
     }
 
-    /// An update has been applied or given up: takes out what only it has brought. Returns fences to be opened
-    /// without a lock.
+    /// An update has been applied or given up: takes out what only it has brought. Returns fences to be
+    /// opened without a lock.
     pub(crate) fn leave(&mut self, executable: &Arc<ExecutableInner>, lease: FenceGuard) -> Vec<FenceGuard> {
         let (gone, fences) = self.waiting.remove(lease);
         if !gone.is_empty() {

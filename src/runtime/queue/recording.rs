@@ -107,8 +107,8 @@ impl Graph {
 
 /// A recording of queues into a graph, made by [`Graph::record`]. Dropping it ends the recording.
 ///
-/// A guard that is leaked leaves an empty graph behind. Its recording ends when that graph is dropped, or records
-/// again.
+/// A guard that is leaked leaves an empty graph behind. Its recording ends when that graph is dropped, or
+/// records again.
 #[must_use = "dropping it ends the recording"]
 pub struct Recording<'g> {
     graph: &'g mut Graph,
@@ -172,8 +172,8 @@ impl Debug for Recording<'_> {
     }
 }
 
-/// Ends a recording with the empty graph that stands in for the recorded one. There is nothing left to end then,
-/// unless the guard was leaked.
+/// Ends a recording with the empty graph that stands in for the recorded one. There is nothing left to end
+/// then, unless the guard was leaked.
 #[derive(Debug)]
 struct EndOfRecording(Weak<RecordingInner>);
 

@@ -137,8 +137,8 @@ impl Device {
     }
 
     /// Opens every device of every backend that is available: GPUs first, in the order of
-    /// [`best`](Self::best), then the host device, then the other devices. A GPU that two backends reach is there
-    /// twice.
+    /// [`best`](Self::best), then the host device, then the other devices. A GPU that two backends reach is
+    /// there twice.
     ///
     /// # Errors
     /// Those of opening a device that was found. Backends that are not available are left out.

@@ -42,8 +42,8 @@ pub trait CopySource<T>: sealed::Source<T> {
 #[derive(Clone, Debug)]
 pub struct Operand(pub(crate) View);
 
-/// The traits name the elements: with a type of its own, a crate could otherwise implement the public ones for
-/// other memory than these.
+/// The traits name the elements: with a type of its own, a crate could otherwise implement the public ones
+/// for other memory than these.
 mod sealed {
     pub trait Source<T> {}
     pub trait Memory<T> {}
