@@ -3,24 +3,23 @@
 
 use std::ffi::{CStr, c_char};
 use std::ptr;
-use std::sync::OnceLock;
 
 use super::sys::{
     self, CUDA_ERROR_DEINITIALIZED, CUDA_ERROR_NOT_READY, Code, CudaFailure, CudaLibrary, DRIVER_LIBRARIES,
     Driver, call,
 };
-use crate::hal::support::library::open;
+use crate::hal::support::library::{StartedLibrary, open};
 use crate::hal::support::streams::DriverCodes;
 use crate::types::{Error, ErrorKind, Result};
 
-static DRIVER: OnceLock<Result<Driver>> = OnceLock::new();
+static DRIVER: StartedLibrary<Driver> = StartedLibrary::new();
 
-/// The driver, loaded and initialised by the first call.
+/// The driver, loaded and initialised by the first call that succeeds.
 ///
 /// # Errors
 /// [`Unavailable`](ErrorKind::Unavailable), with the library's name and the remedy.
 pub(super) fn driver() -> Result<&'static Driver> {
-    DRIVER.get_or_init(load).as_ref().map_err(Error::clone)
+    DRIVER.get_or_start(load)
 }
 
 fn load() -> Result<Driver> {
@@ -46,7 +45,10 @@ fn init_reason(code: Code) -> &'static str {
     match code {
         34 => "it is the toolkit's stub, not a driver",
         100 => "there is no device",
+        802 => "the system is not ready: with NVSwitch, the fabric manager has to run first",
         803 => "the library and the kernel's module are of different versions",
+        804 => "this libcuda is that of the package cuda-compat, which does not support the GPU",
+        999 => "mostly the kernel's module nvidia_uvm is not loaded, or the files /dev/nvidia* are not there",
         _ => "the driver could not be started",
     }
 }
@@ -59,12 +61,13 @@ fn unavailable(why: &str) -> Error {
 pub(super) fn kind(code: Code) -> ErrorKind {
     match code {
         2 => ErrorKind::OutOfMemory,
-        // Shutting down; uncorrectable errors of memory and NVLink, a contained exception; illegal address,
+        // Uncorrectable errors of memory and NVLink, a contained exception; illegal address,
         // timeout, destroyed context, assert, hardware stack, illegal instruction, misaligned address,
         // invalid address space, invalid program counter, launch failure, tensor leak; MPS has ended the
         // client; an error of an external device: the context cannot be used any more.
-        4 | 214 | 220 | 226 | 700 | 702 | 709 | 710 | 714..=719 | 721 | 810 | 911 => ErrorKind::DeviceLost,
-        46 | 100 | 101 => ErrorKind::Unavailable,
+        214 | 220 | 226 | 700 | 702 | 709 | 710 | 714..=719 | 721 | 810 | 911 => ErrorKind::DeviceLost,
+        // The process exits; no device, or none that this process may use.
+        CUDA_ERROR_DEINITIALIZED | 46 | 100 | 101 => ErrorKind::Unavailable,
         801 => ErrorKind::FeatureNotSupported,
         _ => ErrorKind::Driver,
     }
@@ -79,6 +82,12 @@ impl DriverCodes for CudaLibrary {
         let (name, text) = describe(code);
         let error = Error::new(kind(code), format!("{call} failed with {name} ({code}): {text}"));
         match error.kind() {
+            _ if code == CUDA_ERROR_DEINITIALIZED => error
+                .help("the process exits, and the driver is unloaded: end the work before `main` returns"),
+            _ if OF_OTHER_CUDA.contains(&code) => error.help(
+                "the code is for other GPUs, or of a newer CUDA than the driver: install a newer driver, or \
+                 put the libnvrtc of the driver's version on the library path",
+            ),
             ErrorKind::OutOfMemory => error.help("free memory, or work in smaller pieces"),
             ErrorKind::DeviceLost => error.help(
                 "find the kernel that goes beyond its arguments, on any CUDA device of the process \
@@ -89,9 +98,12 @@ impl DriverCodes for CudaLibrary {
     }
 }
 
+/// Invalid image, no binary for the GPU, unsupported version of PTX.
+const OF_OTHER_CUDA: [Code; 3] = [200, 209, 222];
+
 /// The driver's own name and text.
 fn describe(code: Code) -> (String, String) {
-    let Some(Ok(driver)) = DRIVER.get() else { return ("an error".into(), "the driver is gone".into()) };
+    let Some(driver) = DRIVER.get() else { return ("an error".into(), "the driver is gone".into()) };
     let ask = |function: unsafe extern "C" fn(Code, *mut *const c_char) -> Code| {
         let mut text: *const c_char = ptr::null();
         // SAFETY: the pointer is valid for a pointer; the function needs no context.
@@ -110,12 +122,20 @@ mod tests {
     use super::*;
 
     #[test]
+    fn a_driver_that_does_not_start_says_why() {
+        for (code, found) in [(802, "fabric manager"), (804, "cuda-compat"), (999, "nvidia_uvm")] {
+            assert!(init_reason(code).contains(found), "{code}");
+        }
+    }
+
+    #[test]
     fn codes_that_end_a_context_mean_a_lost_device() {
         for code in [214, 220, 226, 700, 702, 710, 714, 715, 716, 717, 718, 719, 721, 810, 911] {
             assert_eq!(kind(code), ErrorKind::DeviceLost, "{code}");
         }
         assert_eq!(kind(2), ErrorKind::OutOfMemory);
         assert_eq!(kind(1), ErrorKind::Driver);
+        assert_eq!(kind(CUDA_ERROR_DEINITIALIZED), ErrorKind::Unavailable, "the process exits");
         let error = Error::from(CudaFailure::new("cuGraphLaunch", 700));
         assert!(error.message().contains("cuGraphLaunch") && error.message().contains("(700)"), "{error}");
     }

@@ -6,6 +6,8 @@ use std::ffi::{CString, c_char, c_int};
 use std::ptr;
 use std::sync::Arc;
 
+use super::device_inner::version;
+use super::error;
 use super::sys::{self, Code, CudaFailure, Nvrtc, call, get, nvrtcProgram, outcome};
 use crate::hal::support::program_cache::ProgramCache;
 use crate::types::{Error, ErrorKind, Result};
@@ -29,12 +31,17 @@ pub(super) fn compile(name: &str, source: &str, options: Options, capability: u3
 /// Whether [`compile`] makes code for at least the capability `least` out of a source for devices of
 /// `capability`: an older compiler does not know newer devices.
 pub(super) fn compiles_for(capability: u32, least: u32) -> bool {
-    let supported = sys::nvrtc().ok().and_then(|nvrtc| supported(nvrtc).ok());
+    let supported = nvrtc().ok().and_then(|nvrtc| supported(nvrtc).ok());
     supported.is_some_and(|supported| CompileTarget::choose(capability, &supported).capability() >= least)
 }
 
+/// The compiler that suits the driver.
+fn nvrtc() -> Result<&'static Nvrtc, &'static str> {
+    sys::nvrtc(|| error::driver().ok().and_then(|driver| version(driver).ok()))
+}
+
 fn compile_now(name: &str, source: &str, options: Options, capability: u32) -> Result<Vec<u8>> {
-    let nvrtc = sys::nvrtc().map_err(|reason| {
+    let nvrtc = nvrtc().map_err(|reason| {
         let why = format!("kernel '{name}' is C, and the CUDA run-time compiler NVRTC cannot be loaded");
         let remedy = "put libnvrtc (of the CUDA toolkit or the package nvidia-cuda-nvrtc) on the library \
                       path, or give PTX";
@@ -188,7 +195,7 @@ mod tests {
     /// Where the compiler is installed; it needs no device.
     #[test]
     fn compiles_the_dialect_and_shows_the_compilers_errors() {
-        if sys::nvrtc().is_err() {
+        if nvrtc().is_err() {
             let error = compile("k", "", &[], 90).unwrap_err();
             assert_eq!(error.kind(), ErrorKind::Unavailable);
             assert!(error.to_string().contains("libnvrtc"), "{error}");

@@ -2,28 +2,27 @@
 #![expect(unsafe_code, reason = "initialises the driver, and asks for the names of its codes")]
 
 use std::ffi::{CStr, c_char, c_int};
-use std::sync::OnceLock;
 
 use super::release;
 use super::sys::{
     Code, DRIVER_LIBRARIES, Driver, HipFailure, HipLibrary, call, get, hipErrorDeinitialized,
     hipErrorInvalidDevice, hipErrorNoDevice, hipErrorNotReady, hipSuccess,
 };
-use crate::hal::support::library::open;
+use crate::hal::support::library::{StartedLibrary, open};
 use crate::hal::support::streams::DriverCodes;
 use crate::types::{Error, ErrorKind, Result};
 
-static DRIVER: OnceLock<Result<Driver>> = OnceLock::new();
+static DRIVER: StartedLibrary<Driver> = StartedLibrary::new();
 
 /// The oldest version that has all that this backend needs, as the driver counts: 5.5.0.
 const OLDEST: c_int = 50_500_000;
 
-/// The driver, loaded and initialised by the first call.
+/// The driver, loaded and initialised by the first call that succeeds.
 ///
 /// # Errors
 /// [`Unavailable`](ErrorKind::Unavailable), with the library's name and the remedy.
 pub(super) fn driver() -> Result<&'static Driver> {
-    DRIVER.get_or_init(load).as_ref().map_err(Error::clone)
+    DRIVER.get_or_start(load)
 }
 
 fn load() -> Result<Driver> {
@@ -34,13 +33,17 @@ fn load() -> Result<Driver> {
     })?;
     let driver = Driver::fill(library)
         .map_err(|name| too_old(&format!("the HIP runtime is too old: libamdhip64 has no {name}")))?;
-    // SAFETY: the function needs no device; the place is valid.
-    let version = unsafe { get!(driver, hipDriverGetVersion()) };
-    check_version(version.map_err(|failure| not_started(&driver, failure))?)?;
+    check_version(version(&driver).map_err(|failure| not_started(&driver, failure))?)?;
     // SAFETY: the only flag there is is 0.
     unsafe { call!(driver, hipInit(0)) }.map_err(|failure| not_started(&driver, failure))?;
     release::stop_at_exit();
     Ok(driver)
+}
+
+/// The driver's version, 60443484 for 6.4.
+pub(super) fn version(driver: &Driver) -> Result<c_int, HipFailure> {
+    // SAFETY: the function needs no device; the place is valid.
+    unsafe { get!(driver, hipDriverGetVersion()) }
 }
 
 fn check_version(version: c_int) -> Result<()> {
@@ -83,10 +86,11 @@ pub(super) fn kind(HipFailure { call, code, .. }: HipFailure) -> ErrorKind {
         2 => ErrorKind::OutOfMemory,
         // A launch that the driver refuses, as one with too large a work-group.
         719 if takes_launch(call) => ErrorKind::Driver,
-        // Shutting down; uncorrectable error of memory, illegal address, timeout, destroyed context,
+        // Uncorrectable error of memory, illegal address, timeout, destroyed context,
         // assert, launch failure. Where the driver does not end the process, nothing works after these.
-        4 | 214 | 700 | 702 | 709 | 710 | 719 => ErrorKind::DeviceLost,
-        hipErrorNoDevice | hipErrorInvalidDevice => ErrorKind::Unavailable,
+        214 | 700 | 702 | 709 | 710 | 719 => ErrorKind::DeviceLost,
+        // The process exits; there is no device.
+        hipErrorDeinitialized | hipErrorNoDevice | hipErrorInvalidDevice => ErrorKind::Unavailable,
         801 => ErrorKind::FeatureNotSupported,
         _ => ErrorKind::Driver,
     }
@@ -107,6 +111,8 @@ impl DriverCodes for HipLibrary {
         let (name, text) = describe(code);
         let error = Error::new(kind(failure), format!("{call} failed with {name} ({code}): {text}"));
         match error.kind() {
+            _ if code == hipErrorDeinitialized => error
+                .help("the process exits, and the driver is unloaded: end the work before `main` returns"),
             ErrorKind::OutOfMemory => error.help("free memory, or work in smaller pieces"),
             ErrorKind::DeviceLost => error.help(
                 "find the kernel that goes beyond its arguments (AMD_LOG_LEVEL=3 names the last ones \
@@ -119,7 +125,7 @@ impl DriverCodes for HipLibrary {
 
 /// The driver's own name and text.
 fn describe(code: Code) -> (String, String) {
-    let Some(Ok(driver)) = DRIVER.get() else { return ("an error".into(), "the driver is gone".into()) };
+    let Some(driver) = DRIVER.get() else { return ("an error".into(), "the driver is gone".into()) };
     (text(driver.hipGetErrorName, code), text(driver.hipGetErrorString, code))
 }
 

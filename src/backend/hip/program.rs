@@ -5,7 +5,7 @@ use std::ffi::{CString, c_char, c_int};
 use std::ptr;
 use std::sync::Arc;
 
-use super::error::text;
+use super::error::{driver, text, version};
 use super::sys::{
     self, Code, HIPRTC_ERROR_COMPILATION, HipFailure, Hiprtc, call, get, hiprtcProgram, outcome,
 };
@@ -25,8 +25,13 @@ pub(super) fn compile(name: &str, source: &str, architecture: &str) -> Result<Ar
     })
 }
 
+/// The compiler that suits the driver.
+fn hiprtc() -> Result<&'static Hiprtc, &'static str> {
+    sys::hiprtc(|| driver().ok().and_then(|driver| version(driver).ok()))
+}
+
 fn compile_now(name: &str, source: &str, architecture: &str) -> Result<Vec<u8>> {
-    let hiprtc = sys::hiprtc().map_err(|reason| {
+    let hiprtc = hiprtc().map_err(|reason| {
         let why = format!("kernel '{name}' is C, and the HIP run-time compiler hipRTC cannot be loaded");
         let remedy = format!(
             "put libhiprtc (of ROCm, mostly in /opt/rocm/lib) on the library path, or give a code object for \
@@ -127,7 +132,7 @@ mod tests {
     /// Where the compiler is installed; it needs no device.
     #[test]
     fn compiles_the_dialect_and_shows_the_compilers_errors() {
-        if sys::hiprtc().is_err() {
+        if hiprtc().is_err() {
             let error = compile("k", "", ARCHITECTURE).unwrap_err();
             assert_eq!(error.kind(), ErrorKind::Unavailable);
             assert!(error.to_string().contains("libhiprtc"), "{error}");

@@ -3,8 +3,44 @@
 
 use std::error::Error as _;
 use std::ffi::OsStr;
+use std::sync::OnceLock;
 
 use libloading::Library;
+use parking_lot::Mutex;
+
+/// The functions of a library that has to be started, as drivers are. Where that fails, the next call tries
+/// again: machines start their drivers late, and devices come and go.
+pub(crate) struct StartedLibrary<T> {
+    functions: OnceLock<T>,
+    starting: Mutex<()>,
+}
+
+impl<T> StartedLibrary<T> {
+    pub(crate) const fn new() -> Self {
+        Self { functions: OnceLock::new(), starting: Mutex::new(()) }
+    }
+
+    /// The functions, if the library has been started.
+    pub(crate) fn get(&self) -> Option<&T> {
+        self.functions.get()
+    }
+
+    /// The functions. Unless the library has been started, `start` loads and starts it.
+    ///
+    /// # Errors
+    /// Those of `start`.
+    pub(crate) fn get_or_start<E>(&self, start: impl FnOnce() -> Result<T, E>) -> Result<&T, E> {
+        if let Some(functions) = self.functions.get() {
+            return Ok(functions);
+        }
+        let _starting = self.starting.lock();
+        if let Some(functions) = self.functions.get() {
+            return Ok(functions);
+        }
+        let functions = start()?;
+        Ok(self.functions.get_or_init(|| functions))
+    }
+}
 
 /// The first of the libraries that can be loaded.
 ///
@@ -30,6 +66,15 @@ pub(crate) fn open(names: &[impl AsRef<OsStr>]) -> Result<Library, String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_library_that_does_not_start_is_tried_again() {
+        let library = StartedLibrary::new();
+        assert_eq!(library.get_or_start(|| Err("not ready")), Err("not ready"));
+        assert_eq!(library.get(), None);
+        assert_eq!(library.get_or_start(|| Ok::<_, &str>(7)), Ok(&7));
+        assert_eq!(library.get_or_start(|| Err("it is started once")), Ok(&7));
+    }
 
     #[test]
     fn a_missing_library_is_an_error_that_names_it() {

@@ -25,13 +25,27 @@ table! {
     }
 }
 
-/// The compiler, loaded by the first call; the error says what could not be.
-pub(in crate::backend::hip) fn hiprtc() -> Result<&'static Hiprtc, &'static str> {
+/// The compiler, loaded by the first call; the error says what could not be. `driver` gives the driver's
+/// version, if there is one.
+pub(in crate::backend::hip) fn hiprtc(
+    driver: impl FnOnce() -> Option<c_int>,
+) -> Result<&'static Hiprtc, &'static str> {
     static HIPRTC: OnceLock<Result<Hiprtc, String>> = OnceLock::new();
     let hiprtc = HIPRTC.get_or_init(|| {
-        Hiprtc::fill(open(NAMES)?).map_err(|function| format!("it is too old: it has no {function}"))
+        Hiprtc::fill(open(&names(driver()))?)
+            .map_err(|function| format!("it is too old: it has no {function}"))
     });
     hiprtc.as_ref().map_err(String::as_str)
+}
+
+/// The libraries of the driver's own version first: it may refuse the code of newer ones.
+fn names(driver: Option<c_int>) -> Vec<&'static str> {
+    let mut names = NAMES.to_vec();
+    if let Some(driver) = driver {
+        let own = format!(".so.{}", driver / 10_000_000);
+        names.sort_by_key(|name| !name.ends_with(&own));
+    }
+    names
 }
 
 /// Up to version 5, the functions are in the runtime's library itself.
@@ -47,3 +61,16 @@ const NAMES: &[&str] = if cfg!(windows) {
         "/opt/rocm/lib/libhiprtc.so",
     ]
 };
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    #[cfg(not(windows))]
+    fn the_compiler_of_the_drivers_version_comes_first() {
+        assert_eq!(names(Some(60_443_484))[..2], ["libhiprtc.so.6", "libhiprtc.so"]);
+        assert_eq!(names(Some(50_731_921))[..3], ["libhiprtc.so.5", "libamdhip64.so.5", "libhiprtc.so"]);
+        assert_eq!(names(None), NAMES);
+    }
+}

@@ -37,6 +37,11 @@ impl<L: DriverCodes> CallFailure<L> {
         if code == L::SUCCESS { Ok(()) } else { Err(Self::new(call, code)) }
     }
 
+    /// Whether the driver has been unloaded, as the process exits.
+    pub(crate) fn is_unloaded(self) -> bool {
+        self.code == L::UNLOADED
+    }
+
     /// Whether a query that returned this code has found that the work is done.
     pub(crate) fn check_ready(call: &'static str, code: u32) -> Result<bool, Self> {
         match code {

@@ -4,7 +4,7 @@ use std::fmt::Debug;
 use std::ptr;
 use std::sync::Arc;
 
-use super::call_failure::{CallFailure, DriverCodes as _};
+use super::call_failure::CallFailure;
 use super::capture_mode::{CaptureModes, CaptureRelaxed};
 use crate::hal::support::health::DeviceHealth;
 use crate::hal::support::object::{ObjectKind, Owned};
@@ -56,7 +56,7 @@ pub(crate) trait DriverContext: Debug + Send + Sync + Sized + 'static {
     fn report(&self, outcome: Result<(), ContextFailure<Self>>) {
         if let Err(failure) = outcome
             && self.health().lost().is_none()
-            && failure.code != <Codes<Self>>::UNLOADED
+            && !failure.is_unloaded()
         {
             let error = self.error(failure);
             tracing::warn!(target: "wakegraph", %error, "a driver object could not be destroyed");
