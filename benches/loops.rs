@@ -1,10 +1,12 @@
 //! A loop of 1,000 iterations that the runtime drives, beside one that is written by hand around two
-//! executables: the body, and a copy of the flag to the host.
+//! executables: the body, and a copy of the flag to the host. And a loop about which a GPU decides,
+//! beside one of CUDA's own.
 //!
 //! | row | body | limit |
 //! |---|---|---|
 //! | `loop_1000_host_*` | a kernel and a host task, on the host device | 1.1 |
 //! | `loop_1000_opencl:N_*` | a kernel, on each OpenCL device without loops of its own | 1.1 |
+//! | `loop_1000_cuda_*` | a kernel; the base is a conditional node by hand, which nothing can stop | |
 //!
 //! Figures are per iteration. Each row runs in a tokio runtime of the current thread and in one of two
 //! workers.
@@ -33,6 +35,14 @@ fn main() -> ExitCode {
     let mut report = Report::from_args();
     let host = Device::open("host:0").expect("a host device");
     rows(&mut report, "host", &host, true);
+    if let Ok(device) = Device::open("cuda:0") {
+        for (flavour, runtime) in [("current", support::current_thread()), ("multi", support::multi_thread())]
+        {
+            let name = format!("loop_1000_cuda_{flavour}");
+            let row = Row::new(&name).rounds(20, 5).operations(ITERATIONS as usize);
+            report.race(row, &runtime, ByGraph::new(&device, false), ByDriver::new(&device));
+        }
+    }
     for index in 0.. {
         let Ok(device) = Device::open(&format!("opencl:{index}")) else { break };
         println!("{device:?}");
@@ -90,6 +100,26 @@ impl Contender for ByGraph {
     async fn once(&mut self) {
         self.start.submit().await.expect("a run");
         self.exec.submit().await.expect("a run");
+    }
+}
+
+/// CUDA's own loop.
+struct ByDriver {
+    by_hand: support::raw_cuda_loop::RawLoop,
+    _flag: Buffer<u32>,
+}
+
+impl ByDriver {
+    fn new(device: &Device) -> Self {
+        let flag = device.buffer::<u32>(1).expect("a small buffer");
+        let address = flag.address().expect("an address") as u64;
+        Self { by_hand: support::raw_cuda_loop::RawLoop::new(address), _flag: flag }
+    }
+}
+
+impl Contender for ByDriver {
+    async fn once(&mut self) {
+        self.by_hand.run(ITERATIONS);
     }
 }
 

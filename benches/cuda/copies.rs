@@ -35,6 +35,17 @@ pub(crate) fn rows(report: &mut Report, device: &Device, raw: &Raw) {
             let base = raw.copy(address(&x), pinned.address(), bytes, pinned.clone());
             report.race(row(&from), &runtime, Read { x, elements }, base);
         }
+        let name = format!("copy_other_host_{size}");
+        if report.wants(&name) {
+            let (x, pinned) = (buffer(device, bytes), Arc::new(raw.pinned(bytes)));
+            let plain =
+                Device::open("host").and_then(|host| host.host_buffer::<u8>(bytes)).expect("host memory");
+            let mut graph = Graph::new(device);
+            graph.copy(&plain, &x);
+            let base = raw.copy(pinned.address(), address(&x), bytes, pinned.clone());
+            let row = Row::new(&name).limit(DEVICE).rounds(rounds, samples);
+            report.race(row, &runtime, One(graph.finalize().expect("a valid graph")), base);
+        }
         let name = format!("copy_by_one_core_{size}");
         if report.wants(&name) {
             let (x, pinned) = (buffer(device, bytes), Arc::new(raw.pinned(bytes)));

@@ -29,6 +29,34 @@ pub(crate) fn rows(report: &mut Report, device: &Device, raw: &Raw) {
         device.set_wake_policy(wakegraph::WakePolicy::default());
         busy(report, device, raw, flavour, &runtime);
     }
+    without_context(report, device, raw);
+}
+
+/// A submission on a thread that has no context beside one on a thread that has ours.
+fn without_context(report: &mut Report, device: &Device, raw: &Raw) {
+    let x = memory_of(device);
+    let [ours, base] = [false, true].map(|is_current| {
+        let exec = One(chain_on(device, 1, &x));
+        InContext { exec, raw: raw.clone(), is_current }
+    });
+    device.set_wake_policy(wakegraph::WakePolicy::Latency);
+    let row = Row::new("chain_1_without_context").limit(1.1);
+    report.race(row, &crate::support::current_thread(), ours, base);
+    device.set_wake_policy(wakegraph::WakePolicy::default());
+    raw.make_current(true);
+}
+
+struct InContext {
+    exec: One,
+    raw: Raw,
+    is_current: bool,
+}
+
+impl Contender for InContext {
+    async fn once(&mut self) {
+        self.raw.make_current(self.is_current);
+        self.exec.once().await;
+    }
 }
 
 /// The shortest rows, while another program keeps every core busy.

@@ -4,6 +4,7 @@
 //! |---|---|---|---|
 //! | `chain_N_policy_runtime` | `submit().await` of N kernels in a chain | `cuGraphLaunch` + `cuStreamSynchronize` | 1.0 with `Latency`, 1.3 with `Balanced` |
 //! | `busy_chain_1_runtime`, `busy_hop_runtime` | `chain_1` and `host_hop`, while another program keeps every core busy | as above | 1.2 |
+//! | `chain_1_without_context` | `submit().await` of one kernel on a thread without a context | the same where our context is current | 1.1 |
 //! | `side_by_side_64` | 64 kernels of 200 us, each awaited by a task | launch all, spin on each | 1.5 |
 //! | `throughput_N_policy_runtime` | N tasks, each awaiting a graph of one kernel; a second | launches of one thread in a row, an event behind each | at least 0.95, on four workers 0.85 |
 //! | `throughput_N_policy_runtime_by_hand` | the same | one thread that asks N graphs in turn and launches those that are complete | |
@@ -24,6 +25,7 @@
 //! | `update_100` | the same of 100 kernels in a chain, by one update | set the parameters of each, launch, synchronize | 1.1 |
 //! | `update_100_executable` | the same of an executable: update and `submit().await` | the same | 1.1 |
 //! | `copy_to_SIZE`, `copy_from_SIZE` | `Buffer::write` and `read` of memory that is not pinned | `cuMemcpyAsync` of pinned memory, synchronize | 1.11 for 1 GiB |
+//! | `copy_other_host_SIZE` | a graph of one copy from host memory of another device | `cuMemcpyAsync` of pinned memory, synchronize | 1.05 |
 //! | `copy_by_one_core_SIZE` | a copy of as much by one core, to memory in its cache | the same | |
 //! | `copy_device_SIZE`, `copy_peer_SIZE` | a graph of one copy on the device, and from another one | `cuMemcpyAsync`, synchronize | 1.05 |
 //! | `round_trip_SIZE` | a graph of a copy from pinned memory, a kernel, and a copy back | `cuMemcpyAsync`, `cuGraphLaunch`, `cuMemcpyAsync`, synchronize | 1.05 |

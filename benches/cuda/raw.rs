@@ -77,6 +77,11 @@ impl Raw {
         }
     }
 
+    /// Makes the context current on this thread, or none.
+    pub(crate) fn make_current(&self, is_current: bool) {
+        unsafe { check(sys::cuCtxSetCurrent(if is_current { self.context } else { ptr::null_mut() })) }
+    }
+
     /// Any worker may be the first to call.
     pub(crate) fn bind(&self) {
         unsafe { check(sys::cuCtxSetCurrent(self.context)) };
