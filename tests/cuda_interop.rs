@@ -46,6 +46,17 @@ wakegraph::kernel! {
     }
 }
 
+wakegraph::kernel! {
+    /// y = 2 * x + 1
+    fn step_from(x: &[f32], y: &mut [f32]) {
+        range: |_, y| y.len(),
+        // SAFETY: a work-item uses the elements with its index, which the shortest slice bounds.
+        c: unsafe { "KERNEL(step_from, (SLICE(const float, x), SLICE(float, y))) {
+                         y[GLOBAL_ID(0)] = 2 * x[GLOBAL_ID(0)] + 1;
+                     }" },
+    }
+}
+
 /// The application's kernel: sets all elements.
 const FILL: &str = "
 .version 7.0
@@ -89,6 +100,11 @@ const TESTS: &[Test] = &[
     ("what_is_over_can_be_joined", 1, what_is_over_can_be_joined),
     ("a_loan_is_used_between_submissions", 1, a_loan_is_used_between_submissions),
     ("a_context_of_the_application", 1, a_context_of_the_application),
+    ("what_is_current_on_a_thread_stays_so", 1, what_is_current_on_a_thread_stays_so),
+    ("a_destroyed_context_harms_no_other_device", 1, a_destroyed_context_harms_no_other_device),
+    ("two_objects_of_one_gpu_share_memory", 1, two_objects_of_one_gpu_share_memory),
+    ("a_capture_of_the_application_stays_valid", 1, a_capture_of_the_application_stays_valid),
+    ("copies_of_other_host_memory_hold_nobody_up", 1, copies_of_other_host_memory_hold_nobody_up),
     ("handles_that_do_not_fit_are_refused", 1, handles_that_do_not_fit_are_refused),
     ("addresses_that_do_not_fit_are_refused", 1, addresses_that_do_not_fit_are_refused),
     ("events_and_streams_of_another_device", 2, events_and_streams_of_another_device),
@@ -575,6 +591,148 @@ fn a_context_of_the_application() {
         ours.submit().await.unwrap();
         assert_eq!(own.to_vec().await.unwrap(), [3.0; LEN]);
     });
+}
+
+/// The context that is current on this thread.
+fn current() -> usize {
+    let mut context = ptr::null_mut();
+    // SAFETY: the place is that of a handle.
+    unsafe { sys::cuCtxGetCurrent(&raw mut context) }.result().unwrap();
+    context.addr()
+}
+
+fn what_is_current_on_a_thread_stays_so() {
+    let app = Application::new(0);
+    let theirs = CudaContext::new_non_primary(0, 0).unwrap();
+    let exec = app.step(&app.device.buffer::<f32>(LEN).unwrap());
+    for theirs in [None, Some(theirs)] {
+        // A thread of its own has no context at first.
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                theirs.iter().for_each(|theirs| theirs.bind_to_thread().unwrap());
+                let before = current();
+                assert_eq!(before == 0, theirs.is_none());
+                let x = app.device.buffer_from(&[1.0_f32; LEN]).unwrap();
+                assert_eq!(current(), before, "a buffer");
+                let own = app.step(&x);
+                assert_eq!(current(), before, "finalize");
+                let runtime = Builder::new_current_thread().enable_all().build().unwrap();
+                runtime.block_on(async {
+                    for exec in [&own, &exec] {
+                        exec.submit().await.unwrap();
+                    }
+                    assert_eq!(x.to_vec().await.unwrap(), [3.0; LEN]);
+                });
+                assert_eq!(current(), before, "submissions and copies");
+                drop((own, x));
+                assert_eq!(current(), before, "drops");
+            });
+        });
+    }
+}
+
+fn a_destroyed_context_harms_no_other_device() {
+    let ours = Device::open("cuda:0").unwrap();
+    let context = CudaContext::new_non_primary(0, 0).unwrap();
+    // SAFETY: the clone keeps the context.
+    let theirs = unsafe { open_in_context(context.cu_ctx().cast(), context.clone()) }.unwrap();
+    let theirs = Device::from_hal(theirs);
+    std::thread::scope(|scope| {
+        let ours = &ours;
+        scope.spawn(move || {
+            drop(theirs.buffer::<u32>(16).unwrap());
+            // With the last device that uses it, the context is destroyed.
+            drop((theirs, context));
+            assert_eq!(current(), 0);
+            ours.buffer::<u32>(16).unwrap();
+        });
+    });
+    assert!(ours.health().borrow().is_healthy());
+}
+
+fn two_objects_of_one_gpu_share_memory() {
+    let app = Application::new(0);
+    let context = CudaContext::new_non_primary(0, 0).unwrap();
+    // SAFETY: the clone keeps the context.
+    let other = unsafe { open_in_context(context.cu_ctx().cast(), context.clone()) }.unwrap();
+    let other = Device::from_hal(other);
+    let (x, y) = (app.device.buffer_from(&[1.0_f32; LEN]).unwrap(), other.buffer::<f32>(LEN).unwrap());
+    app.runtime.block_on(async {
+        // A launch goes to the device of its first buffer, with memory of the other one.
+        for (from, to) in [(&x, &y), (&y, &x)] {
+            let mut graph = Graph::new(&other);
+            graph.launch(step_from(from, to), Range::linear(LEN));
+            graph.finalize().unwrap().submit().await.unwrap();
+        }
+        assert_eq!((y.to_vec().await.unwrap(), x.to_vec().await.unwrap()), (vec![3.0; LEN], vec![7.0; LEN]));
+    });
+}
+
+fn a_capture_of_the_application_stays_valid() {
+    let app = Application::new(0);
+    let x = app.device.buffer::<f32>(LEN).unwrap();
+    let (exec, captured) = (app.step(&x), app.stream.context().new_stream().unwrap());
+    let modes = [
+        sys::CUstreamCaptureMode::CU_STREAM_CAPTURE_MODE_GLOBAL,
+        sys::CUstreamCaptureMode::CU_STREAM_CAPTURE_MODE_THREAD_LOCAL,
+        sys::CUstreamCaptureMode::CU_STREAM_CAPTURE_MODE_RELAXED,
+    ];
+    app.runtime.block_on(async {
+        for mode in modes {
+            let gate = Gate::closed(&app.stream);
+            let opened = app.stream.record_event(None).unwrap();
+            let submission = exec.prepare().after_native(&app.wait(&opened)).submit();
+            // SAFETY: the stream is alive.
+            unsafe { result::stream::begin_capture(captured.cu_stream(), mode) }.unwrap();
+            // SAFETY: as above.
+            let joined = unsafe { submission.join(captured.cu_stream().cast()) };
+            // SAFETY: as above.
+            let lent = unsafe { x.lend_to(AccessMode::Read, captured.cu_stream().cast()) };
+            // SAFETY: as above.
+            let graph = unsafe { result::stream::end_capture(captured.cu_stream()) };
+            assert_eq!(joined.unwrap_err().kind(), ErrorKind::InvalidOperation);
+            assert_eq!(lent.map(drop).unwrap_err().kind(), ErrorKind::InvalidOperation);
+            // SAFETY: the graph is not used any more.
+            unsafe { sys::cuGraphDestroy(graph.unwrap()) }.result().unwrap();
+            drop(gate);
+            submission.await.unwrap();
+        }
+        // The memory can be lent again.
+        // SAFETY: the stream is alive.
+        drop(unsafe { x.lend_to(AccessMode::Read, captured.cu_stream().cast()) }.unwrap());
+        exec.submit().await.unwrap();
+    });
+}
+
+/// A graph and a queue copy from and to memory of another device's, which CUDA has not allocated.
+fn copies_of_other_host_memory_hold_nobody_up() {
+    let app = Application::new(0);
+    let host = Device::open("host").unwrap();
+    for len in [16, 2 << 20] {
+        let [x, y] = [(); 2].map(|()| app.device.buffer::<f32>(len).unwrap());
+        let plain = host.host_buffer_from(&vec![1.0_f32; len]).unwrap();
+        let mut graph = Graph::new(&app.device);
+        graph.copy(&plain, &x);
+        graph.launch(step(&x), Range::linear(len));
+        graph.copy(&x, &plain);
+        graph.copy(&plain, &y);
+        let (exec, queue) = (graph.finalize().unwrap(), app.device.queue().unwrap());
+        app.runtime.block_on(async {
+            // Code is loaded when it is first used.
+            exec.submit().await.unwrap();
+            assert_eq!(y.to_vec().await.unwrap(), vec![3.0; len]);
+            let gate = Gate::closed(&app.stream);
+            let opened = app.stream.record_event(None).unwrap();
+            let submission = exec.prepare().after_native(&app.wait(&opened)).submit();
+            let copied = queue.copy(&plain, &x);
+            gate.assert_closed();
+            drop(gate);
+            submission.await.unwrap();
+            copied.await.unwrap();
+            assert_eq!(x.to_vec().await.unwrap(), vec![7.0; len], "{len}");
+            assert_eq!(y.to_vec().await.unwrap(), vec![7.0; len], "{len}");
+        });
+    }
 }
 
 fn handles_that_do_not_fit_are_refused() {

@@ -75,8 +75,9 @@ pub trait Event: Any + Debug + Send + Sync {
 
     /// Asks the work that signals it to stop: a [`While`](super::Command::While) that is reached, or that
     /// runs, begins no further iteration, and the event fails with
-    /// [`Cancelled`](crate::ErrorKind::Cancelled). Does not block, and does nothing to work without
-    /// loops, to later work that signals the event, and on devices that decide about loops by themselves.
+    /// [`Cancelled`](crate::ErrorKind::Cancelled). Commands behind the loop may still run. Does not block,
+    /// and does nothing to work without loops, to [batches](super::Queue::enqueue_batch), and to later work
+    /// that signals the event.
     fn stop(&self) {}
 
     /// The times of what it last signalled.

@@ -4,7 +4,6 @@ use std::sync::Arc;
 
 use smallvec::SmallVec;
 
-use super::completion_counter::CountedRun;
 use super::device_inner::CudaDeviceInner;
 use super::graph::{CudaGraph, GraphNode};
 use super::graph_exec::CudaGraphExec;
@@ -19,6 +18,7 @@ use crate::hal::support::copy_box::CopyBox;
 use crate::hal::support::graphs::{
     GraphCommandBuffer, GraphDevice, GraphObjects, GraphState, LaunchableGraph, RecordedCommand,
 };
+use crate::hal::support::streams::Started;
 use crate::hal::{Command, CommandBufferDesc, KernelLaunch};
 use crate::types::Result;
 
@@ -92,12 +92,12 @@ impl GraphDevice for CudaDeviceInner {
     }
 
     fn has_only_commands(recording: &CudaRecording) -> bool {
-        !recording.order.counts
+        !recording.order.counts && recording.order.loops.is_none()
     }
 
     fn instantiate(recording: &mut CudaRecording) -> Result<(CudaGraphExec, InstanceForm)> {
         let (exec, counting) = recording.instantiate()?;
-        Ok((exec, InstanceForm::new(counting)))
+        Ok((exec, InstanceForm::new(counting, recording.order.loops.clone())))
     }
 
     fn reason(recording: &CudaRecording) -> &'static str {
@@ -122,8 +122,9 @@ impl GraphDevice for CudaDeviceInner {
         recording: &CudaRecording,
         stream: &Arc<CudaStream>,
         counts: bool,
-    ) -> Result<Option<CountedRun>> {
-        Ok(instance.launch(stream, counts)?.filter(|_| recording.stays_on_device()))
+    ) -> Result<Started<Self>> {
+        let started = instance.launch(stream, counts)?;
+        Ok(Started { counted: started.counted.filter(|_| recording.stays_on_device()), ..started })
     }
 
     fn replace(instance: &mut LaunchableGraph<Self>, exec: CudaGraphExec, form: InstanceForm) -> Result<()> {

@@ -3,7 +3,7 @@
 #![expect(unsafe_code, reason = "shares memory with the device")]
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use parking_lot::Mutex;
 
@@ -17,6 +17,8 @@ use crate::types::{Error, ErrorKind, Result};
 /// Counters are allocated in blocks of this many, each on a cache line of its own.
 const COUNTERS_IN_BLOCK: usize = 64;
 const CACHE_LINE: usize = 64;
+/// Where the spare words begin in it.
+const SPARE: usize = 32;
 
 /// All counters of a device. Their memory stays until the device goes: the host may poll a counter
 /// late, and the device's last write may be late, too.
@@ -93,6 +95,16 @@ impl CompletionCounter {
     /// host.
     pub(super) fn addresses(&self) -> [u64; 2] {
         [self.slot.count, self.slot.word as u64]
+    }
+
+    /// Words that lie beside those of the counter: two on the host, one on the device. They hold anything.
+    pub(super) fn spare_words(&self) -> ([&AtomicU32; 2], CUdeviceptr) {
+        let spare = self.slot.word.wrapping_byte_add(SPARE).cast::<AtomicU32>();
+        let word = |index| {
+            // SAFETY: the cache line stays as long as the pool. This part of it is changed by whole words.
+            unsafe { &*spare.wrapping_add(index) }
+        };
+        ([word(0), word(1)], self.slot.count + SPARE as u64)
     }
 
     /// One more run has been launched.

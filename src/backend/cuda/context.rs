@@ -117,14 +117,15 @@ impl DriverContext for CudaContext {
         &self.health
     }
 
-    /// If another library's context is current, that is restored afterwards; a thread that has none
-    /// keeps ours, so that the next call finds it there.
+    /// What is current on the thread now, which may be nothing, is so again afterwards: other libraries
+    /// work with it, and the application may destroy a context that it has given us.
     fn bind(&self) -> Result<BoundContext<'_>, CudaFailure> {
         bind(self.driver, self.raw)
     }
 
     fn make_current(&self) -> Result<(), CudaFailure> {
-        make_current(self.driver, self.raw)
+        // SAFETY: the context is alive.
+        unsafe { call!(self.driver, cuCtxSetCurrent(self.raw)) }
     }
 }
 
@@ -157,19 +158,12 @@ fn bind(driver: &Driver, raw: CUcontext) -> Result<BoundContext<'_>, CudaFailure
     let _relaxed = CaptureRelaxed::enter(driver)?;
     // SAFETY: the driver is initialised.
     let current: CUcontext = unsafe { get!(driver, cuCtxGetCurrent()) }?;
-    let pushed = current != raw && !current.is_null();
+    let pushed = current != raw;
     if pushed {
         // SAFETY: the caller keeps the context.
         unsafe { call!(driver, cuCtxPushCurrent(raw)) }?;
-    } else if current.is_null() {
-        make_current(driver, raw)?;
     }
     Ok(BoundContext { driver, pushed, _relaxed })
-}
-
-fn make_current(driver: &Driver, raw: CUcontext) -> Result<(), CudaFailure> {
-    // SAFETY: the caller keeps the context.
-    unsafe { call!(driver, cuCtxSetCurrent(raw)) }
 }
 
 /// The number of devices.

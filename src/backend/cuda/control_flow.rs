@@ -10,6 +10,7 @@ use super::builtin_kernels::BuiltinKernel;
 use super::device_inner::CudaDeviceInner;
 use super::graph::ConditionalHandle;
 use super::launch::CudaLaunch;
+use super::loop_stop::LoopStop;
 use crate::hal::Command;
 use crate::types::{CommandKinds, Result};
 
@@ -46,15 +47,24 @@ fn has_control_flow(command: &Command) -> bool {
     kinds.intersects(CommandKinds::IF | CommandKinds::WHILE)
 }
 
+/// Whether the command is, or contains, a loop.
+pub(super) fn has_loop(command: &Command) -> bool {
+    let own = command.kind().as_set();
+    let kinds = command.bodies().fold(own, |kinds, body| kinds | body.kinds());
+    kinds.intersects(CommandKinds::WHILE)
+}
+
 /// The launch that sets `handle` to whether the word at `address` is not 0; the opposite if
-/// `inverted`.
+/// `inverted`. With `stop`, it decides about a loop, which may have been asked to stop.
 pub(super) fn decide(
     device: &CudaDeviceInner,
     handle: ConditionalHandle,
     address: u64,
     inverted: bool,
+    stop: Option<&LoopStop>,
 ) -> Result<CudaLaunch> {
-    BuiltinKernel::Condition.launch(device, &[handle, address, u64::from(inverted)], 1)
+    let [run, asked] = stop.map_or([0; 2], LoopStop::addresses);
+    BuiltinKernel::Condition.launch(device, &[handle, address, u64::from(inverted), run, asked], 1)
 }
 
 #[cfg(test)]

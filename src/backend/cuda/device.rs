@@ -10,10 +10,9 @@ use super::context::CudaContext;
 use super::device_inner::CudaDeviceInner;
 use super::foreign;
 use super::kernel::CudaKernel;
-use super::registered::register;
 use super::sys::{CUcontext, CudaFailure, Driver};
 use crate::hal::support::streams::{GpuBackend, GpuDevice, PeerAccess};
-use crate::hal::{Capabilities, CommandBufferDesc, KernelDesc, Memory, UserMemory};
+use crate::hal::{Capabilities, CommandBufferDesc, KernelDesc};
 use crate::types::{Error, ErrorKind, Result};
 
 pub(super) type CudaDevice = GpuDevice<CudaDeviceInner>;
@@ -57,10 +56,6 @@ unsafe impl GpuBackend for CudaDeviceInner {
 
     fn create_command_buffer(device: &Arc<Self>, desc: CommandBufferDesc) -> Result<CudaCommandBuffer> {
         CudaCommandBuffer::create(device, desc)
-    }
-
-    fn register(device: &Arc<Self>, memory: UserMemory) -> Result<Arc<dyn Memory>> {
-        register(device, memory)
     }
 
     fn check_address(&self, address: usize, len: usize) -> Result<()> {

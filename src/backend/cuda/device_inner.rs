@@ -7,6 +7,7 @@ use std::sync::{Arc, OnceLock};
 use super::completion_counter::{CountedRun, CounterPool};
 use super::context::{self, CudaContext};
 use super::function::CudaFunction;
+use super::loop_stop::StoppableRun;
 use super::memory_pool::MemoryPool;
 use super::overlap::OverlapPolicy;
 use super::sys::{
@@ -107,6 +108,10 @@ impl CudaDeviceInner {
     /// Lets `user` use this device's memory, if the hardware can.
     pub(super) fn open_to(&self, user: &Self) -> Result<bool, CudaFailure> {
         let (driver, from, to) = (self.context.driver, user.context.device, self.context.device);
+        // The driver says that a device is not its own peer, but another object may be for it.
+        if from == to {
+            return Ok(true);
+        }
         // SAFETY: both devices are open.
         let can_access: c_int = unsafe { get!(driver, cuDeviceCanAccessPeer(from, to)) }?;
         if can_access == 0 {
@@ -126,6 +131,7 @@ impl CudaDeviceInner {
 impl StreamDevice for CudaDeviceInner {
     type Context = CudaContext;
     type Counted = CountedRun;
+    type Loops = StoppableRun;
 
     fn info(&self) -> &DeviceInfo {
         &self.info
@@ -145,7 +151,7 @@ impl StreamDevice for CudaDeviceInner {
 }
 
 /// The driver's version, 13000 for CUDA 13.0.
-fn version(driver: &Driver) -> Result<c_int, CudaFailure> {
+pub(super) fn version(driver: &Driver) -> Result<c_int, CudaFailure> {
     // SAFETY: the driver is initialised.
     unsafe { get!(driver, cuDriverGetVersion()) }
 }

@@ -9,9 +9,9 @@ use super::stream::CudaStream;
 use super::stream_command::StreamCommand;
 use crate::hal::support::graphs::enqueue_as_graph;
 use crate::hal::support::refusal::foreign;
-use crate::hal::support::streams::{DriverContext as _, Kept, LaunchDevice, StreamQueue};
+use crate::hal::support::streams::{DriverContext as _, Kept, LaunchDevice, Started, StreamQueue};
 use crate::hal::{Command, CommandBuffer, Signal, WaitList};
-use crate::types::Result;
+use crate::types::{Error, Result};
 
 impl LaunchDevice for CudaDeviceInner {
     fn enqueue_single(
@@ -25,7 +25,7 @@ impl LaunchDevice for CudaDeviceInner {
             let kept: Kept = Arc::clone(command) as Kept;
             return queue.submit(None, Some(kept), wait, signal, |stream, _| {
                 call.start(stream)?;
-                Ok(None)
+                Ok(Started::default())
             });
         }
         enqueue_as_graph(queue, command, wait, signal, |graph| {
@@ -38,7 +38,7 @@ impl LaunchDevice for CudaDeviceInner {
         device: &Arc<Self>,
         buffer: &dyn CommandBuffer,
         stream: &Arc<CudaStream>,
-    ) -> Result<()> {
+    ) -> Result<Option<Error>> {
         let buffer = buffer.as_any().downcast_ref::<CudaCommandBuffer>();
         buffer.ok_or_else(|| foreign("command-buffer"))?.launch_in_batch(device, stream)
     }

@@ -72,19 +72,16 @@ impl InstantiatedGraph<CudaDeviceInner> for CudaGraphExec {
         })
     }
 
-    fn launch(&mut self, stream: &CudaStream) -> Result<(), CudaFailure> {
+    fn launch(&mut self, stream: &CudaStream) -> Result<Option<CudaFailure>, CudaFailure> {
         for (number, part) in self.parts.iter().enumerate() {
             // SAFETY: both are alive and of one context.
-            let launched = unsafe { call!(part.driver(), cuGraphLaunch(part.raw(), stream.raw())) };
-            if let Err(failure) = launched {
-                if number > 0 {
-                    // A launch that fails has no effect, so the parts before it are waited for.
-                    stream.synchronize()?;
-                }
-                return Err(failure);
+            match unsafe { call!(part.driver(), cuGraphLaunch(part.raw(), stream.raw())) } {
+                Ok(()) => {}
+                Err(failure) if number == 0 => return Err(failure),
+                Err(failure) => return Ok(Some(failure)),
             }
         }
-        Ok(())
+        Ok(None)
     }
 
     fn set_kernel(&mut self, node: GraphNode, launch: &CudaLaunch) -> Result<(), CudaFailure> {

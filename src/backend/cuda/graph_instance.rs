@@ -2,13 +2,14 @@
 
 use std::sync::Arc;
 
-use super::completion_counter::CountedRun;
 use super::device_inner::CudaDeviceInner;
 use super::graph_exec::CudaGraphExec;
+use super::loop_stop::LoopStop;
 use super::low_latency::CountingKernel;
 use super::stream::{CudaRawEvent, CudaStream};
 use super::sys::CudaFailure;
 use crate::hal::support::graphs::{InstantiatedGraph as _, LaunchableGraph};
+use crate::hal::support::streams::Started;
 use crate::types::{Error, Result};
 
 /// What an instance has beside the instantiated graph.
@@ -16,42 +17,53 @@ use crate::types::{Error, Result};
 pub(super) struct InstanceForm {
     /// In the low-latency form: counts every launch.
     counting: Option<CountingKernel>,
+    /// With loops: stops those of a run.
+    loops: Option<Arc<LoopStop>>,
     /// The next launch waits for this: the end of the last launch of the graph before this one.
     after: Option<CudaRawEvent>,
 }
 
 impl InstanceForm {
-    pub(super) fn new(counting: Option<CountingKernel>) -> Self {
-        Self { counting, after: None }
+    pub(super) fn new(counting: Option<CountingKernel>, loops: Option<Arc<LoopStop>>) -> Self {
+        Self { counting, loops, after: None }
     }
 }
 
 impl LaunchableGraph<CudaDeviceInner> {
     /// Launches the graph. The driver starts it when its last launch is done, on whatever stream
-    /// that was, so runs are counted in the order of the launches. Returns the counted run, if the
+    /// that was, so runs are counted in the order of the launches. A counter tells of the end, if the
     /// launch `counts` and the graph has the low-latency form.
-    pub(super) fn launch(&mut self, stream: &Arc<CudaStream>, counts: bool) -> Result<Option<CountedRun>> {
+    pub(super) fn launch(
+        &mut self,
+        stream: &Arc<CudaStream>,
+        counts: bool,
+    ) -> Result<Started<CudaDeviceInner>> {
         self.check_launch()?;
         if let Some(after) = &self.form.after {
             stream.wait(after)?;
-        } else if self.exec.is_parted()
+        } else if (self.exec.is_parted() || self.form.loops.is_some())
             && self.last.as_ref().is_some_and(|last| !Arc::ptr_eq(last, stream))
             && let Some(fence) = self.fence()?
         {
-            // The driver has each part wait for its own last launch, and not for that of the others.
+            // The driver has each part wait for its own last launch, and not for that of the others. And the
+            // number of a run must not change while the one before compares it.
             stream.wait(&fence)?;
         }
+        let loops = self.form.loops.as_ref().map(|loops| loops.begin_run(stream)).transpose()?;
         self.enable_counting(counts);
-        if let Err(failure) = self.exec.launch(stream) {
-            self.stop_counting(failure)?;
-            self.exec.launch(stream)?;
-        }
+        let failure = match self.exec.launch(stream) {
+            Ok(failure) => failure.map(Error::from),
+            Err(failure) => {
+                self.stop_counting(failure)?;
+                self.exec.launch(stream)?.map(Error::from)
+            }
+        };
         self.form.after = None;
         if !self.last.as_ref().is_some_and(|last| Arc::ptr_eq(last, stream)) {
             self.last = Some(Arc::clone(stream));
         }
         let counting = self.form.counting.as_ref().filter(|counting| counting.is_enabled);
-        Ok(counting.map(|counting| counting.counter.launched()))
+        Ok(Started { counted: counting.map(|counting| counting.counter.launched()), loops, failure })
     }
 
     /// Has later launches counted or not. Where the driver refuses, they stay as they are.

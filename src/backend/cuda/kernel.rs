@@ -5,6 +5,8 @@ use std::any::Any;
 use std::ffi::{CString, c_int};
 use std::sync::Arc;
 
+use parking_lot::Mutex;
+
 use super::device_inner::CudaDeviceInner;
 use super::function::CudaFunction;
 use super::overlap::{KernelWait, OVERLAP_CAPABILITY};
@@ -33,6 +35,8 @@ pub(super) struct CudaKernel {
     max_work_group_size: usize,
     /// Shared memory that its source declares.
     static_shared: usize,
+    /// The most dynamic shared memory that launches have been allowed; 0 for what they have in any case.
+    allowed_shared: Mutex<usize>,
 }
 
 impl CudaKernel {
@@ -58,26 +62,31 @@ impl CudaKernel {
             wait,
             max_work_group_size: function.attribute(CU_FUNC_ATTRIBUTE_MAX_THREADS_PER_BLOCK)?,
             static_shared: function.attribute(CU_FUNC_ATTRIBUTE_SHARED_SIZE_BYTES)?,
+            allowed_shared: Mutex::new(0),
             function,
         };
         kernel.check_parameters()?;
         Ok(kernel)
     }
 
-    /// Lets launches of the function have so much dynamic shared memory. The caller has bound the
-    /// context.
+    /// Lets launches of the function have so much dynamic shared memory. The limit is only ever raised: other
+    /// threads launch with more, and so do nodes of graphs. The caller has bound the context.
     pub(super) fn allow_shared(&self, bytes: usize) -> Result<(), CudaFailure> {
         // What a work-group may have without this call, its static part included.
         const GRANTED: usize = 48 << 10;
         if bytes == 0 || bytes + self.static_shared <= GRANTED {
             return Ok(());
         }
-        let attribute = CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES;
-        let bytes = c_int::try_from(bytes).unwrap_or(c_int::MAX);
-        // SAFETY: the function is loaded, its context bound.
-        unsafe {
-            call!(self.function.context().driver, cuFuncSetAttribute(self.function.raw, attribute, bytes))
+        let mut allowed = self.allowed_shared.lock();
+        if bytes > *allowed {
+            let (driver, attribute) =
+                (self.function.context().driver, CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES);
+            let limit = c_int::try_from(bytes).unwrap_or(c_int::MAX);
+            // SAFETY: the function is loaded, its context bound.
+            unsafe { call!(driver, cuFuncSetAttribute(self.function.raw, attribute, limit)) }?;
+            *allowed = bytes;
         }
+        Ok(())
     }
 
     /// Whether the code's parameters have the declared sizes, on drivers that tell (from 12.4 on).

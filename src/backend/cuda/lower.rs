@@ -9,6 +9,7 @@ use super::control_flow::{ControlFlowOrder, decide};
 use super::device_inner::CudaDeviceInner;
 use super::graph::{ConditionalHandle, CudaGraph, GraphBody, GraphNode, NewNode};
 use super::launch::CudaLaunch;
+use super::loop_stop::LoopStop;
 use super::memory::{CudaMemory, is_of};
 use super::stream::CudaRawEvent;
 use super::sys::{CU_GRAPH_COND_TYPE_IF, CU_GRAPH_COND_TYPE_WHILE};
@@ -16,7 +17,7 @@ use crate::hal::support::copy_box::CopyBox;
 use crate::hal::support::fill_row::FillRow;
 use crate::hal::support::graphs::CommandNodes;
 use crate::hal::support::once_each::once_each;
-use crate::hal::support::streams::capture;
+use crate::hal::support::streams::{Kept, PinnedMemory, capture};
 use crate::hal::support::transfer::shortest_element;
 use crate::hal::{Body, Command};
 use crate::types::{Error, ErrorKind, Result};
@@ -38,6 +39,8 @@ pub(super) struct AddOptions<'a> {
     pub(super) may_overlap: bool,
     /// The node before it, if that is a kernel that lets this one be started early.
     pub(super) overlapping: Option<GraphNode>,
+    /// Stops loops.
+    pub(super) loops: Option<&'a LoopStop>,
 }
 
 /// Adds the nodes of a command behind others, and returns them, and whether one of them may be
@@ -55,6 +58,7 @@ pub(super) fn add(
         can_be_disabled: options.can_be_disabled,
         may_overlap: options.may_overlap,
         overlapping: options.overlapping,
+        loops: options.loops,
         starts_early: false,
         depth: 0,
         all: Vec::new(),
@@ -79,6 +83,7 @@ struct NodeAdder<'a> {
     can_be_disabled: bool,
     may_overlap: bool,
     overlapping: Option<GraphNode>,
+    loops: Option<&'a LoopStop>,
     starts_early: bool,
     /// How many bodies of conditional nodes the current node is in.
     depth: usize,
@@ -127,6 +132,8 @@ impl NodeAdder<'_> {
             | Command::BufferCopyRect { .. }
             | Command::BufferReadRect { .. }
             | Command::BufferWriteRect { .. } => {
+                let pinned = PinnedMemory::of_copy(&**self.device, command);
+                self.nodes.kept.extend(pinned.map(|pinned| Arc::new(pinned) as Kept));
                 let mut ends = EndNodes::new();
                 for copy in copy_boxes(self.device, command)? {
                     ends.push(self.add_work(graph, NewNode::Copy(&copy), after)?);
@@ -217,7 +224,7 @@ impl NodeAdder<'_> {
                 let pattern = shortest_element(pattern);
                 let memory = Arc::new(CudaMemory::with_bytes(self.device, pattern)?);
                 let args = [start, len as u64, memory.address(), pattern.len() as u64];
-                self.nodes.patterns.push(memory);
+                self.nodes.kept.push(memory);
                 BuiltinKernel::Fill.launch(self.device, &args, len.min(MOST_FILL_ITEMS))?
             }
         };
@@ -266,14 +273,14 @@ impl NodeAdder<'_> {
         otherwise: Option<&Body>,
         after: &EndNodes,
     ) -> Result<EndNodes> {
-        let (handle, decided) = self.decision(graph, word, false, after)?;
+        let (handle, decided) = self.decision(graph, word, false, None, after)?;
         match otherwise {
             None => Ok(smallvec![self.branch(graph, handle, &[decided], [then])?]),
             Some(otherwise) if self.device.has_else => {
                 Ok(smallvec![self.branch(graph, handle, &[decided], [then, otherwise])?])
             }
             Some(otherwise) => {
-                let (inverse, other) = self.decision(graph, word, true, after)?;
+                let (inverse, other) = self.decision(graph, word, true, None, after)?;
                 let first = self.branch(graph, handle, &[decided, other], [then])?;
                 let second = self.branch(graph, inverse, &[decided, other], [otherwise])?;
                 self.joined(graph, smallvec![first, second])
@@ -305,11 +312,11 @@ impl NodeAdder<'_> {
         commands: &Body,
         after: &EndNodes,
     ) -> Result<EndNodes> {
-        let (handle, decided) = self.decision(graph, word, false, after)?;
+        let (handle, decided) = self.decision(graph, word, false, self.loops, after)?;
         let (node, [body]) = graph.add_conditional(CU_GRAPH_COND_TYPE_WHILE, handle, &[decided])?;
         self.keep(node);
         let ends = self.conditional_body(body, commands)?;
-        body.add(NewNode::Kernel(&decide(self.device, handle, word, false)?), &ends)?;
+        body.add(NewNode::Kernel(&decide(self.device, handle, word, false, self.loops)?), &ends)?;
         Ok(smallvec![node])
     }
 
@@ -319,10 +326,11 @@ impl NodeAdder<'_> {
         graph: GraphBody<'_>,
         word: u64,
         inverted: bool,
+        stop: Option<&LoopStop>,
         after: &EndNodes,
     ) -> Result<(ConditionalHandle, GraphNode)> {
         let handle = graph.create_handle()?;
-        let launch = decide(self.device, handle, word, inverted)?;
+        let launch = decide(self.device, handle, word, inverted, stop)?;
         Ok((handle, self.add(graph, NewNode::Kernel(&launch), after)?))
     }
 

@@ -3,9 +3,10 @@
 
 use super::allocation::CudaAllocation;
 use super::device_inner::CudaDeviceInner;
+use super::registered::register;
 use super::stream::CudaStream;
 use super::sys::{CUdeviceptr, CUstream, CudaFailure, call};
-use crate::hal::support::streams::{MemoryDevice, StreamMemory};
+use crate::hal::support::streams::{MemoryDevice, PinnedMemories, StreamMemory};
 use crate::hal::{MemoryKind, MemoryView, UserMemory};
 use crate::types::Result;
 
@@ -25,8 +26,17 @@ impl MemoryDevice for CudaDeviceInner {
         CudaAllocation::zeroed(&self.pool, kind, len)
     }
 
+    fn register(&self, memory: &UserMemory) -> Result<bool, CudaFailure> {
+        register(&self.context, memory)
+    }
+
     fn registered(&self, memory: UserMemory) -> CudaAllocation {
         CudaAllocation::registered(&self.pool, memory)
+    }
+
+    fn pinned() -> &'static PinnedMemories<CudaAllocation> {
+        static PINNED: PinnedMemories<CudaAllocation> = PinnedMemories::new();
+        &PINNED
     }
 
     fn trim(&self) -> Result<(), CudaFailure> {

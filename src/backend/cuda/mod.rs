@@ -22,7 +22,7 @@
 //! | `device_inner`, `memory` | a device and its memory |
 //! | `program`, `kernel`, `launch` | kernels |
 //! | `transfer`, `graph`, `graph_exec`, `builtin_kernels`, `control_flow` | graphs |
-//! | `lower`, `low_latency`, `node_place`, `parts`, `recording` | from commands to a graph |
+//! | `lower`, `loop_stop`, `low_latency`, `node_place`, `parts`, `recording` | from commands to a graph |
 //! | `graph_instance` | what is launched |
 //! | `command_buffer`, `enqueue`, `foreign`, `device` | the contract's objects |
 //!
@@ -70,6 +70,7 @@ mod graph_instance;
 mod handle;
 mod kernel;
 mod launch;
+mod loop_stop;
 mod low_latency;
 mod lower;
 mod memory;

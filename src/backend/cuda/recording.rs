@@ -1,11 +1,14 @@
 //! The commands of a command-buffer, recorded as a graph in the order that they name.
 
+use std::sync::Arc;
+
 use smallvec::SmallVec;
 
-use super::control_flow::ControlFlowOrder;
+use super::control_flow::{ControlFlowOrder, has_loop};
 use super::device_inner::CudaDeviceInner;
 use super::graph::GraphNode;
 use super::graph_exec::CudaGraphExec;
+use super::loop_stop::LoopStop;
 use super::low_latency::{CountingKernel, MOST_COMMANDS, stays_on_device};
 use super::lower::{self, AddOptions, EndNodes};
 use super::node_place::NodePlace;
@@ -26,6 +29,8 @@ pub(super) struct NodeOrder {
     outside: usize,
     /// Whether the graph has a [`CountingKernel`].
     pub(super) counts: bool,
+    /// Stops the loops of a run, if there are some.
+    pub(super) loops: Option<Arc<LoopStop>>,
     /// Where the graph is parted.
     parts: PartOrder,
 }
@@ -51,6 +56,9 @@ impl CudaRecording {
         enabled: bool,
     ) -> Result<()> {
         let CommandBufferDesc { updatable, profiling, .. } = self.desc;
+        if self.order.loops.is_none() && has_loop(command) {
+            self.order.loops = Some(Arc::new(LoopStop::create(&self.device.counters)?));
+        }
         let last = self.graph.get_mut().last_part();
         let ended = self.order.parts.ended(&self.device, &self.commands, last, command, &after);
         let options = AddOptions {
@@ -58,6 +66,7 @@ impl CudaRecording {
             record: self.placeholder.as_ref(),
             may_overlap: enabled && !profiling,
             overlapping: self.overlapping(&after),
+            loops: self.order.loops.as_deref(),
         };
         let graph = self.graph.get_mut();
         if ended.is_some() {

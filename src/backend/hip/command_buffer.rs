@@ -17,8 +17,9 @@ use crate::hal::support::graphs::{
     GraphCommandBuffer, GraphDevice, GraphObjects, GraphRecording, InstantiatedGraph as _, LaunchableGraph,
     RecordedCommand,
 };
+use crate::hal::support::streams::Started;
 use crate::hal::{Command, CommandBufferDesc, KernelLaunch};
-use crate::types::Result;
+use crate::types::{Error, Result};
 
 pub(super) type HipCommandBuffer = GraphCommandBuffer<HipDeviceInner>;
 
@@ -100,17 +101,17 @@ impl GraphDevice for HipDeviceInner {
         _: &GraphRecording<Self>,
         stream: &Arc<HipStream>,
         _: bool,
-    ) -> Result<Option<Infallible>> {
+    ) -> Result<Started<Self>> {
         instance.check_launch()?;
         let is_ordered = instance.last.as_ref().is_none_or(|last| Arc::ptr_eq(last, stream));
         if !is_ordered && let Some(end) = instance.fence()? {
             stream.wait(&end)?;
         }
-        instance.exec.launch(stream)?;
+        let failure = instance.exec.launch(stream)?.map(Error::from);
         if !is_ordered || instance.last.is_none() {
             instance.last = Some(Arc::clone(stream));
         }
-        Ok(None)
+        Ok(Started { failure, ..Started::default() })
     }
 
     fn replace(instance: &mut LaunchableGraph<Self>, exec: HipGraphExec, form: ()) -> Result<()> {

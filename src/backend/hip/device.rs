@@ -9,11 +9,9 @@ use super::context::HipContext;
 use super::device_inner::HipDeviceInner;
 use super::foreign;
 use super::kernel::HipKernel;
-use super::memory::HipMemory;
-use super::registered::register;
 use super::sys::{Driver, HipFailure};
 use crate::hal::support::streams::{GpuBackend, GpuDevice, PeerAccess};
-use crate::hal::{Capabilities, CommandBufferDesc, KernelDesc, Memory, UserMemory};
+use crate::hal::{Capabilities, CommandBufferDesc, KernelDesc};
 use crate::types::{Error, ErrorKind, Result};
 
 pub(super) type HipDevice = GpuDevice<HipDeviceInner>;
@@ -43,10 +41,6 @@ unsafe impl GpuBackend for HipDeviceInner {
 
     fn create_command_buffer(device: &Arc<Self>, desc: CommandBufferDesc) -> Result<HipCommandBuffer> {
         HipCommandBuffer::create(device, desc)
-    }
-
-    fn register(device: &Arc<Self>, memory: UserMemory) -> Result<Arc<dyn Memory>> {
-        HipMemory::of_user(device, memory, |memory| register(&device.context, memory))
     }
 
     fn check_address(&self, address: usize, len: usize) -> Result<()> {

@@ -123,6 +123,7 @@ impl HipDeviceInner {
 impl StreamDevice for HipDeviceInner {
     type Context = HipContext;
     type Counted = Infallible;
+    type Loops = Infallible;
 
     fn info(&self) -> &DeviceInfo {
         &self.info

@@ -10,7 +10,7 @@ use crate::hal::support::graphs::enqueue_as_graph;
 use crate::hal::support::refusal::foreign;
 use crate::hal::support::streams::{LaunchDevice, StreamQueue};
 use crate::hal::{Command, CommandBuffer, Signal, WaitList};
-use crate::types::Result;
+use crate::types::{Error, Result};
 
 impl LaunchDevice for HipDeviceInner {
     fn enqueue_single(
@@ -28,7 +28,7 @@ impl LaunchDevice for HipDeviceInner {
         device: &Arc<Self>,
         buffer: &dyn CommandBuffer,
         stream: &Arc<HipStream>,
-    ) -> Result<()> {
+    ) -> Result<Option<Error>> {
         let buffer = buffer.as_any().downcast_ref::<HipCommandBuffer>();
         buffer.ok_or_else(|| foreign("command-buffer"))?.launch_in_batch(device, stream)
     }

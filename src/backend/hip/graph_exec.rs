@@ -38,10 +38,10 @@ impl InstantiatedGraph<HipDeviceInner> for HipGraphExec {
         unsafe { call!(self.driver(), hipGraphUpload(self.raw(), stream.raw())) }
     }
 
-    fn launch(&mut self, stream: &HipStream) -> Result<(), HipFailure> {
+    fn launch(&mut self, stream: &HipStream) -> Result<Option<HipFailure>, HipFailure> {
         let _arguments = self.context().arguments.hold();
         // SAFETY: both are alive and of one device.
-        unsafe { call!(self.driver(), hipGraphLaunch(self.raw(), stream.raw())) }
+        unsafe { call!(self.driver(), hipGraphLaunch(self.raw(), stream.raw())) }.map(|()| None)
     }
 
     fn set_kernel(&mut self, HipGraphNode(node): HipGraphNode, launch: &HipLaunch) -> Result<(), HipFailure> {

@@ -18,7 +18,7 @@ use super::stream::HipRawEvent;
 use crate::hal::support::copy_box::{CopyAddress, CopyBox};
 use crate::hal::support::fill_row::FillRow;
 use crate::hal::support::graphs::CommandNodes;
-use crate::hal::support::streams::capture;
+use crate::hal::support::streams::{Kept, PinnedMemory, capture};
 use crate::hal::support::transfer::{doublings, shortest_element};
 use crate::hal::{Body, Command, MemoryKind, MemoryView, UsmPointer};
 use crate::types::{Error, ErrorKind, Result};
@@ -82,6 +82,8 @@ impl HipNodeAdder<'_> {
             | Command::BufferCopyRect { .. }
             | Command::BufferReadRect { .. }
             | Command::BufferWriteRect { .. } => {
+                let pinned = PinnedMemory::of_copy(&**self.device, command);
+                self.nodes.kept.extend(pinned.map(|pinned| Arc::new(pinned) as Kept));
                 let boxes = copy_boxes(self.device, command)?;
                 boxes.iter().try_for_each(|copy| self.add_work(HipNewNode::Copy(copy)).map(drop))
             }
@@ -122,7 +124,7 @@ impl HipNodeAdder<'_> {
         }
         let pattern = shortest_element(pattern);
         let memory = Arc::new(HipMemory::with_bytes(self.device, pattern)?);
-        self.nodes.patterns.push(Arc::clone(&memory));
+        self.nodes.kept.push(Arc::clone(&memory) as Kept);
         match fill(self.device, dst, pointer_at(memory.address(), pattern.len())) {
             Ok(launch) => return self.kernel(launch),
             Err(error) if error.kind() == ErrorKind::Unavailable => {}

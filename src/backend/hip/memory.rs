@@ -5,9 +5,10 @@ use std::ptr;
 
 use super::allocation::HipAllocation;
 use super::device_inner::HipDeviceInner;
+use super::registered::register;
 use super::stream::HipStream;
 use super::sys::{HipFailure, call, hipMemcpyDeviceToHost, hipMemcpyHostToDevice, hipStream_t};
-use crate::hal::support::streams::{MemoryDevice, StreamMemory};
+use crate::hal::support::streams::{MemoryDevice, PinnedMemories, StreamMemory};
 use crate::hal::{MemoryKind, UserMemory};
 use crate::types::Result;
 
@@ -20,8 +21,17 @@ impl MemoryDevice for HipDeviceInner {
         HipAllocation::zeroed(&self.pool, kind, len)
     }
 
+    fn register(&self, memory: &UserMemory) -> Result<bool, HipFailure> {
+        register(&self.context, memory)
+    }
+
     fn registered(&self, memory: UserMemory) -> HipAllocation {
         HipAllocation::registered(&self.pool, memory)
+    }
+
+    fn pinned() -> &'static PinnedMemories<HipAllocation> {
+        static PINNED: PinnedMemories<HipAllocation> = PinnedMemories::new();
+        &PINNED
     }
 
     fn trim(&self) -> Result<(), HipFailure> {

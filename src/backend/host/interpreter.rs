@@ -5,7 +5,7 @@
 #![expect(unsafe_code, reason = "reads and writes the memory that commands name")]
 
 use super::kernel::HostKernel;
-use crate::hal::support::refusal::foreign;
+use crate::hal::support::refusal::{foreign, stopped_loop};
 use crate::hal::{
     Body, Command, HostArgs, Kernel, KernelArg, KernelLaunch, MemoryView, NativeCommand, NativeStream,
     UsmPointer,
@@ -176,8 +176,7 @@ unsafe fn execute_control(command: &Command, is_stopped: &mut dyn FnMut() -> boo
             // SAFETY: passed on to the caller.
             while unsafe { is_set(condition) }? {
                 if is_stopped() {
-                    let why = "the submission was cancelled before the next iteration";
-                    return Err(Error::new(ErrorKind::Cancelled, why));
+                    return Err(stopped_loop());
                 }
                 // SAFETY: passed on to the caller.
                 unsafe { run_body(body, is_stopped) }?;

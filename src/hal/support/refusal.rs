@@ -46,6 +46,11 @@ pub(crate) fn check_range(offset: usize, len: usize, size: usize) -> Result<()> 
     Err(Error::new(ErrorKind::InvalidSize, why))
 }
 
+/// A loop was asked to stop.
+pub(crate) fn stopped_loop() -> Error {
+    Error::new(ErrorKind::Cancelled, "the submission was cancelled before the next iteration")
+}
+
 /// The object is in a state in which the call makes no sense.
 pub(crate) fn invalid_operation(why: &str) -> Error {
     Error::new(ErrorKind::InvalidOperation, why)

@@ -41,7 +41,7 @@ use crate::runtime::resource::device::Device;
 use crate::runtime::resource::scratch::Places;
 use crate::runtime::resource::scratch_arena::ScratchArena;
 use crate::sync::AtomicU64;
-use crate::types::{Access, CommandKinds, DeviceId, Error, ErrorKind, ResourceId, Result};
+use crate::types::{Access, CommandKind, CommandKinds, DeviceId, Error, ErrorKind, ResourceId, Result};
 use crate::util::console;
 
 impl Graph {
@@ -462,11 +462,13 @@ fn assemble(
     let tails: Box<[u32]> = all.clone().filter(|&p| plan.successors(p as usize).is_empty()).collect();
     let all_eager = partitions.iter().all(|partition| partition.eager);
     let has_stream_tasks = partitions.iter().any(PartitionExec::is_stream_task);
+    // A batch has one event, and a loop is stopped by the event of its run.
+    let decides = nodes.iter().any(|node| matches!(node.kind, CommandKind::If | CommandKind::While));
     let is_polled = |&tail: &u32| partitions[tail as usize].device().is_some_and(Device::is_polled);
     let polls_tails = all_eager && tails.iter().all(is_polled);
     ExecutableInner {
         id: ExecutableId::unique(),
-        submission_queue: queue_for(&partitions).filter(|_| !options.profiling),
+        submission_queue: queue_for(&partitions).filter(|_| !options.profiling && !decides),
         template: RunTemplate {
             roots: all.filter(|&p| plan.predecessors(p as usize).is_empty()).collect(),
             tails,

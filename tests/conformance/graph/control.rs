@@ -9,7 +9,7 @@ use crate::support::PANIC;
 tests!("graph/control":
     &[Need::Results] => [the_flag_decides, earlier_nodes_decide, loops_run_while_the_flag_is_set, inside_each_other,
         in_and_around_sub_graphs, every_command_has_its_place_in_a_body, the_body_stays_as_it_was,
-        the_flag_may_be_on_the_host, other_executables_wait, profiles_give_the_whole],
+        the_flag_may_be_on_the_host, other_executables_wait, a_loop_that_does_not_end_is_cancelled, profiles_give_the_whole],
     &[Need::Results, Need::FailingKernels] => [a_failure_in_a_body_names_the_node],
     &[] => [empty_bodies]);
 
@@ -72,6 +72,35 @@ fn earlier_nodes_decide(setup: &Setup) {
         exec.submit().await.unwrap();
         exec.submit().await.unwrap();
         assert_eq!((flags.to_vec().await.unwrap(), x.to_vec().await.unwrap()), (vec![5, 8, 5], vec![3002]));
+    });
+}
+
+fn a_loop_that_does_not_end_is_cancelled(setup: &Setup) {
+    let device = setup.device();
+    let (flag, x, y) = (words(device, [0]), words(device, [0]), words(device, [0]));
+    let mut graph = Graph::new(device);
+    graph.while_nonzero(&flag, &counts_down(device, &flag, &x));
+    let exec = graph.finalize().unwrap();
+    setup.block_on(async {
+        for round in 1..=3 {
+            // More rounds than any device has time for.
+            flag.write(&[u32::MAX]).await.unwrap();
+            let submission = exec.submit();
+            submission.cancel();
+            assert_eq!(submission.await.unwrap_err().kind(), ErrorKind::Cancelled);
+            drop(exec.submit().cancel_on_drop());
+            // Of these only the second one is cancelled.
+            flag.write(&[3]).await.unwrap();
+            let [first, second] = [exec.submit(), exec.submit()];
+            second.cancel();
+            first.await.unwrap();
+            let _ = second.await;
+            assert_eq!(flag.to_vec().await.unwrap(), [0]);
+            let mut graph = Graph::new(device);
+            graph.launch(add(1, &y), Range::linear(1));
+            graph.finalize().unwrap().submit().await.unwrap();
+            assert_eq!(y.to_vec().await.unwrap(), [round]);
+        }
     });
 }
 

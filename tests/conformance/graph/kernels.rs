@@ -10,7 +10,8 @@ use crate::kernels::{SOURCE, add, add_last, axpy, indices, lengths, pack};
 use crate::registry::{Need, Setup, lacks, tests};
 
 tests!("graph/kernels": &[Need::Results] => [ranges_of_one_to_three_dimensions, offsets_and_work_groups,
-    scalars_and_structs, slices, host_buffers_serve_as_memory, local_memory, the_same_kernel_many_times,
+    scalars_and_structs, slices, host_buffers_serve_as_memory, local_memory,
+    local_memory_of_several_sizes, the_same_kernel_many_times,
     lengths_of_slices, lengths_follow_updates, helper_functions_take_slices],
     &[Need::Results, Need::Doubles] => [doubles]);
 
@@ -171,6 +172,39 @@ fn local_memory(setup: &Setup) {
     setup.block_on(async {
         exec.submit().await.unwrap();
         assert_eq!(sums.to_vec().await.unwrap(), [6, 6, 6, 6, 22, 22, 22, 22]);
+    });
+}
+
+// Both sizes are more than CUDA's work-groups have without asking for it, where a device has so much.
+fn local_memory_of_several_sizes(setup: &Setup) {
+    let device = setup.device();
+    let most = device.capabilities().local_memory.min(200 << 10) / size_of::<u32>();
+    let [large, small] = [most, most * 3 / 5];
+    let [x, y, z] = [(); 3].map(|()| device.buffer::<u32>(8).unwrap());
+    let (range, sums) = (Range::linear(8).local([4]), [6, 6, 6, 6, 22, 22, 22, 22]);
+    let mut graph = Graph::new(device);
+    let first = graph.launch(share(Local::new(large), &x), range).id();
+    graph.launch(share(Local::new(small), &y), range);
+    let both = graph.finalize_with(FinalizeOptions::new().updatable(true)).unwrap();
+    let mut graph = Graph::new(device);
+    graph.launch(share(Local::new(small), &y), range);
+    let one = graph.finalize().unwrap();
+    let queues = [(); 2].map(|()| device.queue().unwrap());
+    setup.block_on(async {
+        for to in [&x, &z, &x] {
+            both.submit().await.unwrap();
+            one.submit().await.unwrap();
+            both.update().launch(first, share(Local::new(large), to)).apply().await.unwrap();
+            both.submit().await.unwrap();
+            assert_eq!(to.to_vec().await.unwrap(), sums);
+        }
+        for _ in 0..100 {
+            let large = queues[0].launch(share(Local::new(large), &x), range);
+            let small = queues[1].launch(share(Local::new(small), &y), range);
+            large.await.unwrap();
+            small.await.unwrap();
+        }
+        assert_eq!((x.to_vec().await.unwrap(), y.to_vec().await.unwrap()), (sums.into(), sums.into()));
     });
 }
 

@@ -47,11 +47,24 @@ struct State {
     capture: Option<Vec<&'static str>>,
     /// This thread's capture mode.
     mode: c_uint,
-    context: usize,
+    /// The contexts that are current on the thread, the last one in fact.
+    contexts: Vec<usize>,
+    /// The context that was current when a function was called last.
+    context_at: HashMap<&'static str, usize>,
     /// What `cuPointerGetAttributes` knows.
     memory: Vec<FakeMemory>,
     /// The arguments of the last `cuStreamWaitEvent`: stream and event.
     last_wait: [usize; 2],
+    /// The limits of dynamic shared memory that functions have been given.
+    shared: HashMap<usize, usize>,
+    /// The functions of the kernel that decides about conditional nodes.
+    deciding: Vec<usize>,
+    /// The arguments of the nodes that launch it.
+    decisions: Vec<[u64; 5]>,
+    /// The memory types of source and destination of the last copy node.
+    last_copy: [CUmemorytype; 2],
+    /// Address and value of each memset of one word.
+    words_set: Vec<(CUdeviceptr, c_uint)>,
     /// The last handle or address that was given out.
     last: usize,
     /// Kernel nodes as they were last set in an instance, by node, if a test wants to know.
@@ -143,6 +156,36 @@ pub(super) fn hold(held: bool) {
     with(|state| state.held = held);
 }
 
+/// The context that is current on this thread; 0 for none.
+pub(super) fn current() -> usize {
+    with(|state| state.contexts.last().copied().unwrap_or(0))
+}
+
+/// Makes a context current, as an application does; 0 for none.
+pub(super) fn make_current(context: usize) {
+    with(|state| state.contexts = [context].into_iter().filter(|&context| context != 0).collect());
+}
+
+/// The context that was current when the function was called last.
+pub(super) fn current_at(function: &'static str) -> usize {
+    with(|state| state.context_at.get(function).copied().unwrap_or(0))
+}
+
+/// The arguments of the kernels that decide about conditional nodes.
+pub(super) fn decisions() -> Vec<[u64; 5]> {
+    with(|state| state.decisions.clone())
+}
+
+/// The memory types of source and destination of the last copy node.
+pub(super) fn last_copy() -> [CUmemorytype; 2] {
+    with(|state| state.last_copy)
+}
+
+/// The values that memsets of one word have set at an address.
+pub(super) fn set_at(address: CUdeviceptr) -> Vec<c_uint> {
+    with(|state| state.words_set.iter().filter(|(at, _)| *at == address).map(|(_, value)| *value).collect())
+}
+
 /// Code that is loaded from now on is for devices of this compute capability (90 for 9.0).
 pub(super) fn code_is_for(capability: c_int) {
     with(|state| state.capability = Some(capability));
@@ -182,6 +225,8 @@ pub(super) fn mode() -> c_uint {
 pub(in crate::backend::cuda) fn called(function: &'static str) -> Code {
     with(|state| {
         *state.calls.entry(function).or_default() += 1;
+        let current = state.contexts.last().copied().unwrap_or(0);
+        state.context_at.insert(function, current);
         if let Some(invalidated_by) = &mut state.capture
             && state.mode != CU_STREAM_CAPTURE_MODE_RELAXED
             && DISTURBING.contains(&function)
@@ -204,6 +249,17 @@ pub(in crate::backend::cuda) fn called(function: &'static str) -> Code {
         }
         CUDA_SUCCESS
     })
+}
+
+/// What a call returns that is given the parameters of a launch.
+fn launched(function: &'static str, kernel: CUfunction, shared_bytes: c_uint) -> Code {
+    /// What functions may have without a call.
+    const GRANTED: usize = 48 << 10;
+    let limit = with(|state| state.shared.get(&kernel.addr()).copied().unwrap_or(GRANTED));
+    match called(function) {
+        CUDA_SUCCESS if shared_bytes as usize > limit => CUDA_ERROR_INVALID_VALUE,
+        code => code,
+    }
 }
 
 fn fresh() -> usize {
@@ -236,29 +292,16 @@ mod functions {
         cuDeviceGetCount(count: c_int) = 2;
         cuDeviceTotalMem(bytes: usize, CUdevice) = 1 << 30;
         cuDeviceGetAttribute(value: c_int, CUdevice_attribute, CUdevice) = 1024;
-        cuDeviceCanAccessPeer(can: c_int, CUdevice, CUdevice) = 1;
         cuDevicePrimaryCtxRetain(context: CUcontext, CUdevice) = ptr::without_provenance_mut(fresh());
         cuCtxGetDevice(device: CUdevice) = 0;
-        cuCtxPopCurrent(context: CUcontext) = ptr::null_mut();
         cuMemPoolCreate(pool: CUmemoryPool, *const CUmemPoolProps) = ptr::without_provenance_mut(fresh());
         cuMemAllocFromPoolAsync(address: CUdeviceptr, usize, CUmemoryPool, CUstream) = fresh() as u64;
         cuModuleLoadDataEx(module: CUmodule, *const c_void, c_uint, *mut CUjit_option, *mut *mut c_void) =
-            ptr::without_provenance_mut(fresh());
-        cuModuleGetFunction(function: CUfunction, CUmodule, *const std::ffi::c_char) =
             ptr::without_provenance_mut(fresh());
         cuStreamCreate(stream: CUstream, c_uint) = ptr::without_provenance_mut(fresh());
         cuEventCreate(event: CUevent, c_uint) = ptr::without_provenance_mut(fresh());
         cuEventElapsedTime(milliseconds: f32, CUevent, CUevent) = 0.0;
         cuGraphCreate(graph: CUgraph, c_uint) = ptr::without_provenance_mut(fresh());
-        cuGraphAddKernelNode(
-            node: CUgraphNode, CUgraph, *const CUgraphNode, usize, *const CUDA_KERNEL_NODE_PARAMS_v2
-        ) = ptr::without_provenance_mut(fresh());
-        cuGraphAddNode(
-            node: CUgraphNode, CUgraph, *const CUgraphNode, *const CUgraphEdgeData, usize, *mut c_void
-        ) = ptr::without_provenance_mut(fresh());
-        cuGraphAddMemcpyNode(
-            node: CUgraphNode, CUgraph, *const CUgraphNode, usize, *const CUDA_MEMCPY3D, CUcontext
-        ) = ptr::without_provenance_mut(fresh());
         cuGraphAddMemsetNode(
             node: CUgraphNode, CUgraph, *const CUgraphNode, usize, *const CUDA_MEMSET_NODE_PARAMS,
             CUcontext
@@ -266,6 +309,154 @@ mod functions {
         cuGraphAddEmptyNode(node: CUgraphNode, CUgraph, *const CUgraphNode, usize) =
             ptr::without_provenance_mut(fresh());
         cuGraphInstantiateWithFlags(exec: CUgraphExec, CUgraph, u64) = ptr::without_provenance_mut(fresh());
+        cuGraphConditionalHandleCreate(
+            handle: CUgraphConditionalHandle, CUgraph, CUcontext, c_uint, c_uint
+        ) = fresh() as u64;
+    }
+
+    pub(super) unsafe extern "C" fn cuDeviceGet(device: *mut CUdevice, index: c_int) -> Code {
+        // SAFETY: the caller gives a place for a number.
+        unsafe { device.write(index) };
+        called("cuDeviceGet")
+    }
+
+    /// A device is not its own peer.
+    pub(super) unsafe extern "C" fn cuDeviceCanAccessPeer(
+        can: *mut c_int,
+        device: CUdevice,
+        peer: CUdevice,
+    ) -> Code {
+        // SAFETY: the caller gives a place for a number.
+        unsafe { can.write(c_int::from(device != peer)) };
+        called("cuDeviceCanAccessPeer")
+    }
+
+    pub(super) unsafe extern "C" fn cuModuleGetFunction(
+        function: *mut CUfunction,
+        _: CUmodule,
+        name: *const std::ffi::c_char,
+    ) -> Code {
+        let handle = fresh();
+        // SAFETY: the caller gives a text that ends in NUL.
+        if unsafe { std::ffi::CStr::from_ptr(name) } == c"wakegraph_condition" {
+            with(|state| state.deciding.push(handle));
+        }
+        // SAFETY: the caller gives a place for a handle.
+        unsafe { function.write(ptr::without_provenance_mut(handle)) };
+        called("cuModuleGetFunction")
+    }
+
+    pub(super) unsafe extern "C" fn cuFuncSetAttribute(
+        function: CUfunction,
+        attribute: CUfunction_attribute,
+        value: c_int,
+    ) -> Code {
+        assert_eq!(attribute, CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES);
+        with(|state| state.shared.insert(function.addr(), value as usize));
+        called("cuFuncSetAttribute")
+    }
+
+    pub(super) unsafe extern "C" fn cuLaunchKernel(
+        function: CUfunction,
+        _: c_uint,
+        _: c_uint,
+        _: c_uint,
+        _: c_uint,
+        _: c_uint,
+        _: c_uint,
+        shared_bytes: c_uint,
+        _: CUstream,
+        _: *mut *mut c_void,
+        _: *mut *mut c_void,
+    ) -> Code {
+        launched("cuLaunchKernel", function, shared_bytes)
+    }
+
+    pub(super) unsafe extern "C" fn cuGraphAddKernelNode(
+        node: *mut CUgraphNode,
+        _: CUgraph,
+        _: *const CUgraphNode,
+        _: usize,
+        params: *const CUDA_KERNEL_NODE_PARAMS_v2,
+    ) -> Code {
+        // SAFETY: the caller gives the parameters of a node.
+        let params = unsafe { &*params };
+        if with(|state| state.deciding.contains(&params.func.addr())) {
+            let args = [0, 1, 2, 3, 4].map(|index| {
+                // SAFETY: this kernel has five parameters.
+                let place = unsafe { params.kernelParams.wrapping_add(index).read() };
+                // SAFETY: each argument is a word.
+                unsafe { place.cast::<u64>().read() }
+            });
+            with(|state| state.decisions.push(args));
+        }
+        // SAFETY: the caller gives a place for a handle.
+        unsafe { node.write(ptr::without_provenance_mut(fresh())) };
+        launched("cuGraphAddKernelNode", params.func, params.sharedMemBytes)
+    }
+
+    pub(super) unsafe extern "C" fn cuGraphAddNode(
+        node: *mut CUgraphNode,
+        _: CUgraph,
+        _: *const CUgraphNode,
+        _: *const CUgraphEdgeData,
+        _: usize,
+        params: *mut c_void,
+    ) -> Code {
+        // SAFETY: the parameters of all kinds of nodes begin with their kind.
+        if unsafe { params.cast::<CUgraphNodeType>().read() } == CU_GRAPH_NODE_TYPE_CONDITIONAL {
+            // SAFETY: the caller gives the parameters of such a node.
+            let params = unsafe { &mut *params.cast::<CUgraphConditionalParams>() };
+            // The driver's own graphs live as long as the node.
+            let bodies = [fresh(), fresh()].map(ptr::without_provenance_mut::<CUgraph_st>);
+            params.conditional.phGraph_out = Box::leak(Box::new(bodies)).as_mut_ptr();
+        }
+        // SAFETY: the caller gives a place for a handle.
+        unsafe { node.write(ptr::without_provenance_mut(fresh())) };
+        called("cuGraphAddNode")
+    }
+
+    pub(super) unsafe extern "C" fn cuGraphAddMemcpyNode(
+        node: *mut CUgraphNode,
+        _: CUgraph,
+        _: *const CUgraphNode,
+        _: usize,
+        params: *const CUDA_MEMCPY3D,
+        _: CUcontext,
+    ) -> Code {
+        // SAFETY: the caller gives the parameters of a copy.
+        let params = unsafe { &*params };
+        with(|state| state.last_copy = [params.srcMemoryType, params.dstMemoryType]);
+        // SAFETY: the caller gives a place for a handle.
+        unsafe { node.write(ptr::without_provenance_mut(fresh())) };
+        called("cuGraphAddMemcpyNode")
+    }
+
+    pub(super) unsafe extern "C" fn cuMemsetD32Async(
+        address: CUdeviceptr,
+        value: c_uint,
+        words: usize,
+        _: CUstream,
+    ) -> Code {
+        if words == 1 {
+            with(|state| state.words_set.push((address, value)));
+        }
+        called("cuMemsetD32Async")
+    }
+
+    pub(super) unsafe extern "C" fn cuCtxPushCurrent(context: CUcontext) -> Code {
+        let code = called("cuCtxPushCurrent");
+        if code == CUDA_SUCCESS {
+            with(|state| state.contexts.push(context.addr()));
+        }
+        code
+    }
+
+    pub(super) unsafe extern "C" fn cuCtxPopCurrent(context: *mut CUcontext) -> Code {
+        let Some(popped) = with(|state| state.contexts.pop()) else { return CUDA_ERROR_INVALID_CONTEXT };
+        // SAFETY: the caller gives a place for a handle.
+        unsafe { context.write(ptr::without_provenance_mut(popped)) };
+        called("cuCtxPopCurrent")
     }
 
     pub(super) unsafe extern "C" fn cuGraphExecKernelNodeSetParams(
@@ -273,7 +464,9 @@ mod functions {
         node: CUgraphNode,
         params: *const CUDA_KERNEL_NODE_PARAMS_v2,
     ) -> Code {
-        let code = called("cuGraphExecKernelNodeSetParams");
+        // SAFETY: the caller gives the parameters of a node.
+        let (kernel, shared_bytes) = unsafe { ((*params).func, (*params).sharedMemBytes) };
+        let code = launched("cuGraphExecKernelNodeSetParams", kernel, shared_bytes);
         with(|state| {
             let Some(kernels) = state.kernels.as_mut().filter(|_| code == CUDA_SUCCESS) else { return };
             // SAFETY: the caller gives the parameters of a node.
@@ -330,9 +523,8 @@ mod functions {
     }
 
     pub(super) unsafe extern "C" fn cuCtxGetCurrent(context: *mut CUcontext) -> Code {
-        let current = with(|state| state.context);
         // SAFETY: the caller gives a place for a pointer.
-        unsafe { context.write(ptr::without_provenance_mut(current)) };
+        unsafe { context.write(ptr::without_provenance_mut(current())) };
         called("cuCtxGetCurrent")
     }
 
@@ -344,7 +536,11 @@ mod functions {
     }
 
     pub(super) unsafe extern "C" fn cuCtxSetCurrent(context: CUcontext) -> Code {
-        with(|state| state.context = context.addr());
+        // The top of the stack gets another context; none takes the top away.
+        with(|state| {
+            state.contexts.pop();
+            state.contexts.extend([context.addr()].iter().filter(|&&context| context != 0));
+        });
         called("cuCtxSetCurrent")
     }
 
@@ -413,11 +609,13 @@ fn table() -> Driver {
     Driver {
         cuDriverGetVersion,
         cuDeviceGetCount,
+        cuDeviceGet,
         cuDeviceTotalMem,
         cuDeviceGetAttribute,
         cuDeviceCanAccessPeer,
         cuDevicePrimaryCtxRetain,
         cuCtxPopCurrent,
+        cuCtxPushCurrent,
         cuCtxGetDevice,
         cuStreamWaitEvent,
         cuPointerGetAttributes,
@@ -430,6 +628,9 @@ fn table() -> Driver {
         cuModuleLoadDataEx,
         cuModuleGetFunction,
         cuFuncGetAttribute,
+        cuFuncSetAttribute,
+        cuLaunchKernel,
+        cuMemsetD32Async,
         cuStreamCreate,
         cuStreamCreateWithPriority,
         cuCtxGetStreamPriorityRange,
@@ -439,6 +640,7 @@ fn table() -> Driver {
         cuGraphCreate,
         cuGraphAddKernelNode,
         cuGraphAddNode: Some(cuGraphAddNode),
+        cuGraphConditionalHandleCreate: Some(cuGraphConditionalHandleCreate),
         cuGraphAddMemcpyNode,
         cuGraphAddMemsetNode,
         cuGraphAddEmptyNode,

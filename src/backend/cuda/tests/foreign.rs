@@ -83,6 +83,24 @@ fn streams_of_other_libraries_wait_for_all_kinds_of_ends() {
 }
 
 #[test]
+fn a_stream_that_is_captured_does_not_wait() {
+    let bench = Bench::new();
+    let (buffer, _) = bench.chain(PLAIN, &[bench.launch(1, &bench.memory())]);
+    let event = bench.event();
+    fake::hold(true);
+    bench.enqueue(&*buffer, &[], &event).unwrap();
+    let waits = fake::calls("cuStreamWaitEvent");
+    fake::leave_captures_open(true);
+    let error = order_after(&bench, 9, &[&*event]).unwrap_err();
+    fake::leave_captures_open(false);
+    assert_eq!(error.kind(), ErrorKind::InvalidOperation);
+    assert!(error.to_string().contains("captured"), "{error}");
+    assert_eq!(fake::calls("cuStreamWaitEvent"), waits, "a wait would end the capture as invalid");
+    order_after(&bench, 9, &[&*event]).unwrap();
+    fake::hold(false);
+}
+
+#[test]
 fn what_is_over_or_has_failed_holds_no_stream_back() {
     let bench = Bench::new();
     let (buffer, _) = bench.chain(PLAIN, &[bench.launch(1, &bench.memory())]);
@@ -180,7 +198,7 @@ fn contexts_of_the_application_are_kept_and_not_released() {
     };
     let owner = Arc::new(());
     assert_eq!(open(std::ptr::null_mut(), Box::new(())).unwrap_err().kind(), ErrorKind::InvalidArgument);
-    fake::fail("cuCtxSetCurrent", 1, 201);
+    fake::fail("cuCtxPushCurrent", 1, 201);
     assert_eq!(open(handle(5).cast(), Box::new(())).unwrap_err().kind(), ErrorKind::InvalidArgument);
     let device = open(handle(5).cast(), Box::new(owner.clone())).unwrap();
     assert_eq!((&*device.info().selector, device.inner().context.raw.addr()), ("cuda:0", 5));

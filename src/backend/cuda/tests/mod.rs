@@ -4,6 +4,7 @@
 mod counting;
 pub(in crate::backend::cuda) mod fake;
 mod foreign;
+mod loops;
 mod overlap;
 mod parts;
 mod probes;
@@ -15,13 +16,15 @@ use std::sync::{Arc, Barrier};
 use std::time::{Duration, Instant};
 
 use super::device::CudaDevice;
+use super::sys::{CU_MEMORYTYPE_HOST, CU_MEMORYTYPE_UNIFIED, CUDA_ERROR_DEINITIALIZED};
 use super::*;
 use crate::hal::{
-    Command, CommandBuffer, CommandBufferDesc, CommandHandle, CommandUpdate, Event, EventDesc, EventStatus,
-    Kernel, KernelArg, KernelDesc, KernelLaunch, KernelSources, Memory, MemoryDesc, MemoryKind, MemoryView,
-    Param, ParamKind, Queue, QueueDesc, QueueOrder, Signal, SyncPoint, ValueBytes, WaitList,
+    Body, Command, CommandBuffer, CommandBufferDesc, CommandHandle, CommandUpdate, Event, EventDesc,
+    EventStatus, Kernel, KernelArg, KernelDesc, KernelLaunch, KernelSources, Memory, MemoryDesc, MemoryKind,
+    MemoryView, Param, ParamKind, PlainMemory, Queue, QueueDesc, QueueOrder, Signal, SyncPoint, UserMemory,
+    ValueBytes, WaitList,
 };
-use crate::types::{AccessMode, Error, ErrorKind, Priority, Range};
+use crate::types::{AccessMode, DeviceId, Error, ErrorKind, Priority, Range};
 
 #[test]
 fn a_missing_driver_is_unavailable_with_a_remedy() {
@@ -432,6 +435,149 @@ fn a_failure_of_peer_access_is_not_remembered() {
     assert_eq!(fake::calls("cuDeviceCanAccessPeer"), asked, "an answer is");
 }
 
+#[test]
+fn two_objects_of_one_device_use_each_others_memory() {
+    let bench = Bench::new();
+    let other = CudaDevice::open(fake::driver(), 0).unwrap();
+    assert!(other.can_access(&*bench.memory()));
+    assert_eq!(fake::calls("cuCtxEnablePeerAccess"), 0);
+}
+
+#[test]
+fn what_was_current_on_a_thread_is_so_again() {
+    for before in [0, 77] {
+        fake::make_current(before);
+        let is_as_before = |what| assert_eq!(fake::current(), before, "{what}");
+        let bench = Bench::new();
+        is_as_before("open");
+        let (memory, event) = (bench.memory(), bench.event());
+        let host = bench.device.allocate(&MemoryDesc { len: 64, kind: MemoryKind::Host }).unwrap();
+        is_as_before("allocate");
+        // SAFETY: nothing is in flight.
+        unsafe { memory.write(0, &[1; 4]) }.unwrap();
+        // SAFETY: as above.
+        unsafe { memory.read(0, &mut [0; 4]) }.unwrap();
+        is_as_before("write, read");
+        let (mut buffer, handles) = bench.chain(UPDATABLE_LOW_LATENCY, &[bench.launch(1, &memory)]);
+        is_as_before("finalize");
+        bench.enqueue(&*buffer, &[], &event).unwrap();
+        is_as_before("enqueue");
+        assert!(matches!(event.wait(None), EventStatus::Complete));
+        is_as_before("wait");
+        buffer.update(&[update_of(handles[0], 2, None)]).unwrap();
+        is_as_before("update");
+        // SAFETY: the fake driver runs nothing.
+        unsafe {
+            bench.queue.enqueue(&Arc::new(bench.launch(2, &memory)), WaitList::NONE, Signal::new(&event))
+        }
+        .unwrap();
+        bench.queue.finish().unwrap();
+        bench.device.trim().unwrap();
+        // SAFETY: the fake driver takes any handle.
+        let imported = unsafe { bench.device.import_event(std::ptr::without_provenance_mut(7)) }.unwrap();
+        // SAFETY: as above.
+        unsafe { bench.device.order_after(std::ptr::null_mut(), &[&*imported]) }.unwrap();
+        is_as_before("events and streams of others");
+        assert_eq!(fake::current_at("cuGraphLaunch"), bench.device.inner().context.raw.addr());
+        drop((buffer, event, imported, memory, host, bench));
+        is_as_before("drop");
+    }
+    fake::make_current(0);
+}
+
+#[test]
+fn a_launch_with_less_local_memory_keeps_the_limit() {
+    let bench = Bench::new();
+    let params = [
+        Param { name: "n".into(), kind: ParamKind::Value { size: 4 } },
+        Param { name: "tile".into(), kind: ParamKind::Local { element_size: 4 } },
+    ];
+    let sources = KernelSources::new().ptx("the fake driver does not read this");
+    let desc = KernelDesc { name: "tiled", params: &params, sources: &sources };
+    let kernel = bench.device.create_kernel(&desc).unwrap();
+    let launch = |n, local: usize| {
+        let args = vec![number(n), KernelArg::Local(local << 10)];
+        Command::Kernel(Box::new(KernelLaunch::new(kernel.clone(), args, Range::linear(16))))
+    };
+    let (mut buffer, handles) = bench.chain(UPDATABLE, &[launch(1, 100), launch(2, 60)]);
+    buffer.update(&[CommandUpdate::new(handles[0]).args([(0, number(7))])]).unwrap();
+    for local in [100, 60, 100, 4, 120, 100] {
+        let event = bench.event();
+        // SAFETY: the fake driver runs nothing.
+        unsafe { bench.queue.enqueue(&Arc::new(launch(3, local)), WaitList::NONE, Signal::new(&event)) }
+            .unwrap();
+    }
+    buffer.update(&[CommandUpdate::new(handles[0]).args([(0, number(8))])]).unwrap();
+}
+
+#[test]
+fn a_process_that_exits_has_lost_no_device() {
+    let bench = Bench::new();
+    let (buffer, _) = bench.chain(PLAIN, &[bench.launch(1, &bench.memory())]);
+    let events = [bench.event(), bench.event()];
+    bench.enqueue(&*buffer, &[], &events[0]).unwrap();
+    bench.enqueue(&*buffer, &[&*events[0]], &events[1]).unwrap();
+    // The driver is unloaded.
+    fake::fail("cuEventQuery", usize::MAX, CUDA_ERROR_DEINITIALIZED);
+    for event in [&events[1], &events[0]] {
+        let error = failed(event.status());
+        assert_eq!(error.kind(), ErrorKind::Unavailable);
+        assert!(error.to_string().contains("the process exits"), "{error}");
+    }
+    fake::succeed("cuEventQuery");
+    bench.device.status().unwrap();
+}
+
+/// Host memory of another backend.
+fn plain_memory() -> Arc<dyn Memory> {
+    let mut bytes = vec![0u8; 64].into_boxed_slice();
+    let start = std::ptr::NonNull::new(bytes.as_mut_ptr()).unwrap();
+    // SAFETY: the bytes belong to the memory.
+    let bytes = unsafe { UserMemory::new(start, bytes.len(), false, Box::new(bytes)) };
+    Arc::new(PlainMemory::new(DeviceId::unique(), bytes, false))
+}
+
+/// The driver stages other memory, in the call that launches the copy.
+#[test]
+fn host_memory_of_others_is_registered_while_copies_use_it() {
+    const KNOWN: u32 = CU_MEMORYTYPE_UNIFIED;
+    let bench = Bench::new();
+    let (memory, plain) = (bench.memory(), plain_memory());
+    let copy = |src: &Arc<dyn Memory>, dst: &Arc<dyn Memory>| {
+        let [src, dst] = [src, dst].map(|memory| MemoryView::whole(memory.clone()));
+        Command::BufferCopy { src, dst }
+    };
+    let registrations = || [fake::calls("cuMemHostRegister"), fake::calls("cuMemHostUnregister")];
+    let up = bench.chain(PLAIN, &[copy(&plain, &memory)]).0;
+    assert_eq!(fake::last_copy(), [KNOWN; 2]);
+    let mut body = Body::new();
+    body.push(copy(&memory, &plain), &[]).unwrap();
+    let down = bench.chain(PLAIN, &[Command::Child(Arc::new(body))]).0;
+    assert_eq!((fake::last_copy(), registrations()), ([KNOWN; 2], [1, 0]));
+    bench.run(&*up).unwrap();
+    drop(up);
+    assert_eq!(registrations(), [1, 0], "the other one uses it");
+    drop(down);
+    assert_eq!(registrations(), [1, 1]);
+    // Outside command-buffers, until the copy is over.
+    let event = bench.event();
+    fake::hold(true);
+    // SAFETY: the fake driver runs nothing.
+    unsafe { bench.queue.enqueue(&Arc::new(copy(&plain, &memory)), WaitList::NONE, Signal::new(&event)) }
+        .unwrap();
+    assert!(matches!(event.status(), EventStatus::Pending));
+    assert_eq!(registrations(), [2, 1]);
+    fake::hold(false);
+    assert!(matches!(event.status(), EventStatus::Complete));
+    assert_eq!((fake::last_copy(), registrations()), ([KNOWN; 2], [2, 2]));
+    // What the driver refuses, it stages.
+    fake::fail("cuMemHostRegister", 1, UNKNOWN);
+    let staged = bench.chain(PLAIN, &[copy(&plain, &memory)]).0;
+    assert_eq!(fake::last_copy(), [CU_MEMORYTYPE_HOST, KNOWN]);
+    drop(staged);
+    assert_eq!(registrations(), [3, 2]);
+}
+
 fn update_of(handle: CommandHandle, n: u32, enabled: Option<bool>) -> CommandUpdate {
     CommandUpdate { args: vec![(0, number(n))].into(), enabled, ..CommandUpdate::new(handle) }
 }
@@ -481,7 +627,7 @@ fn memory_of_the_application_is_registered_once() {
     assert_eq!((fake::calls("cuMemHostAlloc"), fake::calls("cuMemFreeHost")), (0, 0));
 
     // What the driver refuses is copied from all the same.
-    fake::fail("cuMemHostRegister", 1, UNKNOWN);
+    fake::fail("cuMemHostRegister", 2, UNKNOWN);
     let source = device.register_source(vec![1u8; 1000]).unwrap();
     let x = device.buffer::<u8>(1000).unwrap();
     let mut graph = crate::Graph::new(&device);

@@ -121,18 +121,32 @@ fn commands_of_any_part_are_updated() {
 }
 
 #[test]
-fn a_part_that_cannot_be_launched_waits_for_those_before_it() {
+fn a_part_that_cannot_be_launched_fails_those_before_it() {
     let bench = Bench::new();
     let memories = Memories::of(&bench);
     let (buffer, _) = bench.chain(CHAIN, &[bench.launch(1, &memories.here), memories.down()]);
-    let waits = || fake::calls("cuStreamSynchronize");
-    for (launched, waited) in [(0, 0), (1, 1)] {
-        let before = waits();
-        fake::fail_later("cuGraphLaunch", launched, 1, OUT_OF_MEMORY);
-        bench.enqueue(&*buffer, &[], &bench.event()).unwrap_err();
-        assert_eq!(waits() - before, waited);
+    let before = fake::calls("cuStreamSynchronize");
+    // Nothing is launched.
+    fake::fail("cuGraphLaunch", 1, OUT_OF_MEMORY);
+    let event = bench.event();
+    assert_eq!(bench.enqueue(&*buffer, &[], &event).unwrap_err().kind(), ErrorKind::OutOfMemory);
+    assert!(event.is_idle());
+    // The kernel is launched, and uses its memory until the event is final.
+    for in_batch in [false, true] {
+        fake::fail_later("cuGraphLaunch", 1, 1, OUT_OF_MEMORY);
+        fake::hold(true);
+        match in_batch {
+            false => bench.enqueue(&*buffer, &[], &event).unwrap(),
+            true => bench.enqueue_batch(&*buffer, &event),
+        }
+        assert!(matches!(event.status(), EventStatus::Pending));
+        fake::hold(false);
+        let error = failed(event.status());
+        assert_eq!(error.kind(), ErrorKind::OutOfMemory);
+        assert!(error.to_string().contains("cuda:0"), "{error}");
         bench.run(&*buffer).unwrap();
     }
+    assert_eq!(fake::calls("cuStreamSynchronize"), before, "the caller may be a worker of tokio's");
 }
 
 #[test]

@@ -173,7 +173,7 @@ impl Probe {
 const LAUNCHES: usize = 60;
 
 const SWITCHABLE: AddOptions<'_> =
-    AddOptions { can_be_disabled: true, record: None, may_overlap: false, overlapping: None };
+    AddOptions { can_be_disabled: true, record: None, may_overlap: false, overlapping: None, loops: None };
 
 /// Set in the child process, which may lose its device to the fault.
 const CHILD: &str = "WAKEGRAPH_PROBE";

@@ -151,10 +151,8 @@ fn a_stream_task_may_make_another_context_current() {
         Ok(())
     });
     bench.enqueue_task(&task, &[], &event).unwrap();
-    let mut current = std::ptr::null_mut();
-    // SAFETY: the place is a pointer's.
-    unsafe { (fake::driver().cuCtxGetCurrent)(&raw mut current) };
-    assert_eq!(current, context);
+    assert_eq!(fake::current_at("cuEventRecord"), context.addr());
+    assert_eq!(fake::current(), 0, "the thread had none before");
 }
 
 #[test]

@@ -16,7 +16,7 @@ use crate::hal::{
     Appended, Command, CommandBuffer, CommandBufferDesc, CommandBufferId, CommandBufferInfo,
     CommandBufferState, CommandUpdate, Queue, Signal, SyncPoint, WaitList,
 };
-use crate::types::Result;
+use crate::types::{Error, Result};
 
 /// Commands as a graph.
 #[derive(Debug)]
@@ -37,12 +37,13 @@ impl<D: GraphDevice> GraphCommandBuffer<D> {
         Ok(Self { id, device, desc, recording, instance: None })
     }
 
-    /// Launches it as part of a batch, behind which an event is recorded.
+    /// Launches it as part of a batch, behind which an event is recorded. Gives the failure of a part that
+    /// could not be launched behind others.
     pub(crate) fn launch_in_batch(
         &self,
         device: &Arc<D>,
         stream: &Arc<DriverStream<D::Context>>,
-    ) -> Result<()> {
+    ) -> Result<Option<Error>> {
         if !Arc::ptr_eq(device, &self.device) {
             return Err(refusal::foreign("command-buffer"));
         }
@@ -50,7 +51,7 @@ impl<D: GraphDevice> GraphCommandBuffer<D> {
             let why = "command-buffers with profiling are not enqueued in batches";
             return Err(refusal::invalid_operation(why));
         }
-        D::launch(&mut self.instance()?.lock(), &self.recording, stream, false).map(drop)
+        Ok(D::launch(&mut self.instance()?.lock(), &self.recording, stream, false)?.failure)
     }
 
     fn instance(&self) -> Result<&Mutex<LaunchableGraph<D>>> {

@@ -8,7 +8,7 @@ use smallvec::SmallVec;
 use super::instance::LaunchableGraph;
 use super::objects::GraphObjects;
 use super::recording::{GraphRecording, GraphState, RecordedCommand};
-use crate::hal::support::streams::{ContextFailure, DriverStream};
+use crate::hal::support::streams::{ContextFailure, DriverStream, Started};
 use crate::hal::{Command, CommandBufferDesc, CommandChange, KernelLaunch};
 use crate::types::Result;
 
@@ -76,14 +76,14 @@ pub(crate) trait GraphDevice: GraphObjects {
     /// Called when a command-buffer is created, which is the time for what takes long.
     fn prepare(_device: &Arc<Self>, _desc: &CommandBufferDesc) {}
 
-    /// Launches the graph behind its last launch. Returns the counted run, if the launch `counts` and the
+    /// Launches the graph behind its last launch. A counter tells of the end, if the launch `counts` and the
     /// graph has such a form.
     fn launch(
         instance: &mut LaunchableGraph<Self>,
         recording: &GraphRecording<Self>,
         stream: &Arc<DriverStream<Self::Context>>,
         counts: bool,
-    ) -> Result<Option<Self::Counted>>;
+    ) -> Result<Started<Self>>;
 
     /// Replaces the instantiated graph. Launches in flight go on, and the next launch comes after them.
     fn replace(instance: &mut LaunchableGraph<Self>, exec: Self::Exec, form: Self::Form) -> Result<()>;

@@ -41,7 +41,12 @@ pub(crate) trait InstantiatedGraph<D: GraphObjects>: Debug + Send + Sync + Sized
     /// Prepares the first launch.
     fn upload(&mut self, stream: &DriverStream<D::Context>) -> Result<(), ContextFailure<D::Context>>;
 
-    fn launch(&mut self, stream: &DriverStream<D::Context>) -> Result<(), ContextFailure<D::Context>>;
+    /// Launches it. If a part of it cannot be launched behind other parts, which are on the stream then, that
+    /// failure is in the result.
+    fn launch(
+        &mut self,
+        stream: &DriverStream<D::Context>,
+    ) -> Result<Option<ContextFailure<D::Context>>, ContextFailure<D::Context>>;
 
     /// Changes a kernel node for later launches.
     fn set_kernel(&mut self, node: D::Node, launch: &D::Launch) -> Result<(), ContextFailure<D::Context>>;

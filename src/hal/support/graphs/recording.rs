@@ -6,7 +6,7 @@ use parking_lot::Mutex;
 use smallvec::SmallVec;
 
 use super::objects::{GraphObjects, InstantiatedGraph as _};
-use crate::hal::support::streams::{RawEvent, StreamMemory, retry_with_room};
+use crate::hal::support::streams::{Kept, RawEvent, retry_with_room};
 use crate::hal::{Command, CommandBufferDesc};
 use crate::types::Result;
 
@@ -59,14 +59,15 @@ pub(crate) struct CommandNodes<D: GraphObjects> {
     pub(crate) kernel: Option<(D::Node, D::Launch)>,
     /// With profiling: the nodes that record its times.
     pub(crate) records: Option<[D::Node; 2]>,
-    /// Patterns of fills. Nodes read them, so they live as long as these.
-    pub(crate) patterns: Vec<Arc<StreamMemory<D>>>,
+    /// What nodes use beside the operands, and what therefore lives as long as they do: patterns of fills,
+    /// and registrations of host memory.
+    pub(crate) kept: Vec<Kept>,
 }
 
 impl<D: GraphObjects> Default for CommandNodes<D> {
     fn default() -> Self {
         let (ends, work) = (SmallVec::new(), SmallVec::new());
-        Self { ends, work, kernel: None, records: None, patterns: Vec::new() }
+        Self { ends, work, kernel: None, records: None, kept: Vec::new() }
     }
 }
 

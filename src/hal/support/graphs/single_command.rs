@@ -6,7 +6,7 @@ use parking_lot::Mutex;
 
 use super::objects::{GraphObjects, InstantiatedGraph as _};
 use super::recording::CommandNodes;
-use crate::hal::support::streams::{DriverContext as _, Kept, StreamQueue, retry_with_room};
+use crate::hal::support::streams::{DriverContext as _, Kept, Started, StreamQueue, retry_with_room};
 use crate::hal::{Command, Signal, WaitList};
 use crate::types::{Error, Result};
 
@@ -38,7 +38,7 @@ pub(crate) fn enqueue_as_graph<D: GraphObjects>(
     let single = Arc::new(single);
     let kept: Kept = Arc::clone(&single) as Kept;
     queue.submit(None, Some(kept), wait, signal, |stream, _| {
-        single.exec.lock().launch(stream)?;
-        Ok(None)
+        let failure = single.exec.lock().launch(stream)?.map(Error::from);
+        Ok(Started { failure, ..Started::default() })
     })
 }

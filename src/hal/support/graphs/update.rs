@@ -382,8 +382,8 @@ fn take_commands<D: GraphDevice>(
     let mut replaced = Vec::with_capacity(other.commands.len());
     for (index, theirs) in other.commands.iter().enumerate() {
         let ours = &mut recording.commands[index];
-        let patterns = std::mem::replace(&mut ours.nodes.patterns, theirs.nodes.patterns.clone());
-        replaced.push((std::mem::replace(&mut ours.command, theirs.command.clone()), patterns));
+        let kept = std::mem::replace(&mut ours.nodes.kept, theirs.nodes.kept.clone());
+        replaced.push((std::mem::replace(&mut ours.command, theirs.command.clone()), kept));
         let state = match (&mut ours.nodes.kernel, &theirs.nodes.kernel) {
             (Some((_, launch)), Some((_, new))) => {
                 launch.clone_from(new);

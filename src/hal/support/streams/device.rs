@@ -7,13 +7,15 @@ use std::sync::Arc;
 use super::clock::DeviceClock;
 use super::stream::{ImportStreams, StreamContext};
 use crate::hal::DeviceInfo;
-use crate::types::DeviceId;
+use crate::types::{DeviceId, Error};
 
 /// What all objects of a device share and keep alive.
 pub(crate) trait StreamDevice: Debug + Send + Sync + Sized + 'static {
     type Context: StreamContext;
     /// What may tell of the end of a run in the place of an event.
     type Counted: CountedEnd;
+    /// The loops of a run about which the device decides by itself.
+    type Loops: StoppableLoops;
 
     fn info(&self) -> &DeviceInfo;
 
@@ -27,6 +29,42 @@ pub(crate) trait StreamDevice: Debug + Send + Sync + Sized + 'static {
 
     /// Where events of other libraries are waited for.
     fn import_streams(&self) -> &ImportStreams<Self::Context>;
+}
+
+/// What a backend says about work that it has put on a stream.
+pub(crate) struct Started<D: StreamDevice> {
+    /// Tells of the end of the work in the place of an event.
+    pub(crate) counted: Option<D::Counted>,
+    /// The loops in the work, if there are some.
+    pub(crate) loops: Option<D::Loops>,
+    /// Why the enqueue fails once what is on the stream is over: the rest could not be launched.
+    pub(crate) failure: Option<Error>,
+}
+
+impl<D: StreamDevice> Default for Started<D> {
+    fn default() -> Self {
+        Self { counted: None, loops: None, failure: None }
+    }
+}
+
+/// The loops of one run.
+pub(crate) trait StoppableLoops: Debug + Send + Sync {
+    /// Asks them to begin no further iteration.
+    fn stop(&self);
+
+    /// Whether one of them has ended because it was asked to. The run is over.
+    fn have_been_stopped(&self) -> bool;
+}
+
+/// Of drivers whose devices decide about no loops.
+impl StoppableLoops for Infallible {
+    fn stop(&self) {
+        match *self {}
+    }
+
+    fn have_been_stopped(&self) -> bool {
+        match *self {}
+    }
 }
 
 /// A run whose end the host sees without a call of the driver's.

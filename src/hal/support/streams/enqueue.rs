@@ -6,11 +6,11 @@ use std::sync::Arc;
 
 use super::capture::CaptureContext;
 use super::context::DriverContext as _;
-use super::device::StreamDevice;
+use super::device::{Started, StreamDevice};
 use super::queue::StreamQueue;
 use super::stream::DriverStream;
 use crate::hal::{Command, CommandBuffer, Enqueued, Queue, QueueDesc, Signal, WaitList};
-use crate::types::{DeviceId, Result};
+use crate::types::{DeviceId, Error, Result};
 
 /// A device whose queues launch commands.
 pub(crate) trait LaunchDevice: StreamDevice<Context: CaptureContext> {
@@ -22,13 +22,13 @@ pub(crate) trait LaunchDevice: StreamDevice<Context: CaptureContext> {
         signal: Signal<'_>,
     ) -> Result<()>;
 
-    /// Launches a command-buffer of this device as part of a batch, behind which an event is recorded. The
-    /// caller has bound the context.
+    /// Launches a command-buffer of this device as part of a batch, behind which an event is recorded. Gives
+    /// the failure of a part that could not be launched behind others. The caller has bound the context.
     fn launch_in_batch(
         device: &Arc<Self>,
         buffer: &dyn CommandBuffer,
         stream: &Arc<DriverStream<Self::Context>>,
-    ) -> Result<()>;
+    ) -> Result<Option<Error>>;
 }
 
 impl<D: LaunchDevice> Queue for StreamQueue<D> {
@@ -47,7 +47,7 @@ impl<D: LaunchDevice> Queue for StreamQueue<D> {
     unsafe fn enqueue(&self, command: &Arc<Command>, wait: WaitList<'_>, signal: Signal<'_>) -> Result<()> {
         // Its event says all.
         if matches!(**command, Command::Empty) {
-            return self.submit(None, None, wait, signal, |_, _| Ok(None));
+            return self.submit(None, None, wait, signal, |_, _| Ok(Started::default()));
         }
         if let Command::StreamTask(task) = &**command {
             return self.run_stream_task(task, wait, signal);
@@ -58,15 +58,20 @@ impl<D: LaunchDevice> Queue for StreamQueue<D> {
     unsafe fn enqueue_batch(&self, buffers: &[&dyn CommandBuffer], signal: Signal<'_>) -> Enqueued {
         let (mut count, mut failure) = (0, None);
         let outcome = self.submit(None, None, WaitList::NONE, signal, |stream, _| {
+            let mut started = Started::default();
             for &buffer in buffers {
-                if let Err(error) = D::launch_in_batch(&self.device, buffer, stream) {
-                    failure = Some(self.device.context().error(error.clone()));
-                    // With something on the stream, the event still tells of its end.
-                    return if count == 0 { Err(error) } else { Ok(None) };
+                match D::launch_in_batch(&self.device, buffer, stream) {
+                    // One event tells of all of them, so all fail with what was launched by half.
+                    Ok(by_half) => started.failure = started.failure.or(by_half),
+                    Err(error) => {
+                        failure = Some(self.device.context().error(error.clone()));
+                        // With something on the stream, the event still tells of its end.
+                        return if count == 0 { Err(error) } else { Ok(started) };
+                    }
                 }
                 count += 1;
             }
-            Ok(None)
+            Ok(started)
         });
         Enqueued { count, failure: failure.or(outcome.err()) }
     }

@@ -93,6 +93,12 @@ impl<D: StreamDevice> Event for StreamEvent<D> {
         polling::wait(timeout, || signal.status())
     }
 
+    fn stop(&self) {
+        if let Some(signal) = self.last_signal() {
+            signal.stop();
+        }
+    }
+
     fn profile(&self) -> Result<EventProfile> {
         self.signal.complete().ok_or_else(refusal::times_before_completion)?.profile()
     }

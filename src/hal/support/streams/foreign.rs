@@ -6,6 +6,7 @@
 
 use std::sync::Arc;
 
+use super::capture::CaptureContext;
 use super::context::{ContextFailure, DriverContext};
 use super::device::StreamDevice;
 use super::event::StreamEvent;
@@ -42,7 +43,7 @@ pub(crate) unsafe fn import_event<D: StreamDevice>(
 ///
 /// # Safety
 /// The handle is that of a live stream, or one of the driver's own for default streams, such as null.
-pub(crate) unsafe fn order_stream_after<D: StreamDevice>(
+pub(crate) unsafe fn order_stream_after<D: StreamDevice<Context: CaptureContext>>(
     device: &D,
     stream: StreamHandle<D::Context>,
     events: &[&dyn Event],
@@ -50,6 +51,11 @@ pub(crate) unsafe fn order_stream_after<D: StreamDevice>(
     let (context, signals) = (device.context(), signals::<D>(events)?);
     // Null stands for the default stream of this context.
     let _bound = context.bind()?;
+    // SAFETY: the caller vouches for the stream.
+    let captures = unsafe { context.is_capturing(stream) };
+    if captures.map_err(|failure| unknown::<D::Context>("stream", failure))? {
+        return Err(captured_stream());
+    }
     for signal in &signals {
         signal.order_by(false, |event| {
             // SAFETY: the event is alive; the caller vouches for the stream.
@@ -58,6 +64,12 @@ pub(crate) unsafe fn order_stream_after<D: StreamDevice>(
         })?;
     }
     Ok(())
+}
+
+/// A wait for an event from outside a capture would make the capture invalid.
+fn captured_stream() -> Error {
+    Error::new(ErrorKind::InvalidOperation, "the stream is being captured as a graph")
+        .help("let the stream that launches the graph wait instead, before the launch and outside a capture")
 }
 
 /// The error of a call that was given a handle of another library.

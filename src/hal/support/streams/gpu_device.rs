@@ -39,9 +39,6 @@ pub(crate) unsafe trait GpuBackend: LaunchDevice + MemoryDevice {
 
     fn create_command_buffer(device: &Arc<Self>, desc: CommandBufferDesc) -> Result<Self::CommandBuffer>;
 
-    /// Registers memory with the driver, if it can. The caller has bound the context.
-    fn register(device: &Arc<Self>, memory: UserMemory) -> Result<Arc<dyn Memory>>;
-
     /// Checks that `len` bytes at `address` lie inside memory that the driver knows and that this device can
     /// use.
     fn check_address(&self, address: usize, len: usize) -> Result<()>;
@@ -115,7 +112,7 @@ unsafe impl<D: GpuBackend> Device for GpuDevice<D> {
 
     fn register(&self, memory: UserMemory) -> Result<Arc<dyn Memory>> {
         self.status()?;
-        self.inner.context().run(|| D::register(&self.inner, memory))
+        self.inner.context().run(|| StreamMemory::of_user(&self.inner, memory))
     }
 
     /// Waits for the stream on which memory is freed.

@@ -2,16 +2,21 @@
 #![expect(unsafe_code, reason = "accesses memory that the caller orders")]
 
 use std::any::Any;
+use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
 use std::fmt::Debug;
+use std::marker::PhantomData;
 use std::ptr::{self, NonNull};
 use std::sync::Arc;
+
+use parking_lot::Mutex;
 
 use super::context::{ContextFailure, DriverContext as _};
 use super::device::StreamDevice;
 use super::stream::{DriverStream, StreamHandle};
 use crate::hal::support::copy_box::CopyAddress;
 use crate::hal::support::refusal;
-use crate::hal::{Memory, MemoryDesc, MemoryKind, MemoryView, PlainMemory, UserMemory, UsmPointer};
+use crate::hal::{Command, Memory, MemoryDesc, MemoryKind, MemoryView, PlainMemory, UserMemory, UsmPointer};
 use crate::types::{DeviceId, Error, ErrorKind, ResourceId, Result};
 
 /// A device with memory. The host and all devices share one address space.
@@ -21,8 +26,14 @@ pub(crate) trait MemoryDevice: StreamDevice {
     /// Zeroed memory of this many bytes, which are not 0.
     fn allocate(&self, kind: MemoryKind, len: usize) -> Result<Self::Allocation>;
 
+    /// Registers host memory with the driver, if it can. The caller has bound the context.
+    fn register(&self, memory: &UserMemory) -> Result<bool, ContextFailure<Self::Context>>;
+
     /// Memory that has been registered with the driver.
     fn registered(&self, memory: UserMemory) -> Self::Allocation;
+
+    /// The host memory of other backends that is registered now.
+    fn pinned() -> &'static PinnedMemories<Self::Allocation>;
 
     /// Returns unused memory to the system. The caller has bound the context.
     fn trim(&self) -> Result<(), ContextFailure<Self::Context>>;
@@ -105,15 +116,11 @@ impl<D: MemoryDevice> StreamMemory<D> {
         Ok(memory)
     }
 
-    /// Memory of the application's, which `register` registers with the driver, if it can. What it refuses,
-    /// as pages that another library has registered, stays as it is: the driver stages its copies, and
-    /// kernels cannot use it.
-    pub(crate) fn of_user(
-        device: &Arc<D>,
-        memory: UserMemory,
-        register: impl FnOnce(&UserMemory) -> Result<bool, ContextFailure<D::Context>>,
-    ) -> Result<Arc<dyn Memory>> {
-        let is_registered = register(&memory).or_else(|failure| {
+    /// Memory of the application's, registered with the driver, if it can. What it refuses, as pages that
+    /// another library has registered, stays as it is: the driver stages its copies, and kernels cannot use
+    /// it. The caller has bound the context.
+    pub(crate) fn of_user(device: &Arc<D>, memory: UserMemory) -> Result<Arc<dyn Memory>> {
+        let is_registered = device.register(&memory).or_else(|failure| {
             let error = Error::from(failure);
             if error.kind() == ErrorKind::DeviceLost {
                 return Err(error);
@@ -140,16 +147,16 @@ impl<D: MemoryDevice> StreamMemory<D> {
         Ok(memory.ok_or_else(|| refusal::foreign("memory"))?.address() + view.offset() as u64)
     }
 
-    /// Where one side of a copy begins. Copies also take the host memory of other backends, which the
-    /// driver has to stage.
+    /// Where one side of a copy begins. Copies also take the host memory of other backends. Unless a
+    /// [`PinnedMemory`] has it registered, the driver has to stage it.
     pub(crate) fn copy_address_of(view: &MemoryView) -> Result<CopyAddress> {
-        let memory = view.memory();
-        match memory.host_ptr() {
-            Some(start) if memory.kind() == MemoryKind::Host && !memory.as_any().is::<Self>() => {
+        match foreign_start::<D>(view.memory()) {
+            Some(start) => {
                 let address = start.as_ptr().expose_provenance() as u64 + view.offset() as u64;
-                Ok(CopyAddress { address, is_foreign: true })
+                let is_foreign = !D::pinned().contains(view.memory().resource());
+                Ok(CopyAddress { address, is_foreign })
             }
-            _ => Ok(CopyAddress { address: Self::address_of(view)?, is_foreign: false }),
+            None => Ok(CopyAddress { address: Self::address_of(view)?, is_foreign: false }),
         }
     }
 
@@ -171,6 +178,97 @@ impl<D: MemoryDevice> StreamMemory<D> {
             stream.synchronize()
         })
     }
+}
+
+/// The host memory of other backends that a driver has registered for copies. All devices share it: the
+/// driver registers memory once.
+#[derive(Debug)]
+pub(crate) struct PinnedMemories<A>(Mutex<BTreeMap<ResourceId, Registration<A>>>);
+
+/// A registration, which ends when it is dropped.
+#[derive(Debug)]
+struct Registration<A> {
+    users: usize,
+    _allocation: A,
+}
+
+impl<A> PinnedMemories<A> {
+    pub(crate) const fn new() -> Self {
+        Self(Mutex::new(BTreeMap::new()))
+    }
+
+    fn contains(&self, memory: ResourceId) -> bool {
+        self.0.lock().contains_key(&memory)
+    }
+}
+
+/// Keeps the host memory of another backend registered, so that the engines of a device copy from and to it
+/// by themselves. The driver stages other memory: the call that launches such a copy waits for all that comes
+/// before it, or reads the memory too early.
+#[derive(Debug)]
+pub(crate) struct PinnedMemory<D: MemoryDevice> {
+    memory: Arc<dyn Memory>,
+    device: PhantomData<fn() -> D>,
+}
+
+impl<D: MemoryDevice> PinnedMemory<D> {
+    /// Those among the operands of a copy that can be registered. The caller has bound the context.
+    pub(crate) fn of_copy<'a>(device: &'a D, command: &'a Command) -> impl Iterator<Item = Self> + 'a {
+        let operands = match command {
+            Command::BufferCopy { src, dst }
+            | Command::BufferRead { src, host: dst }
+            | Command::BufferWrite { host: src, dst }
+            | Command::BufferCopyRect { src, dst, .. }
+            | Command::BufferReadRect { src, host: dst, .. }
+            | Command::BufferWriteRect { host: src, dst, .. } => Some([src, dst]),
+            _ => None,
+        };
+        operands.into_iter().flatten().filter_map(|view| Self::of(device, view.memory()))
+    }
+
+    fn of(device: &D, memory: &Arc<dyn Memory>) -> Option<Self> {
+        let start = foreign_start::<D>(memory)?;
+        let mut pinned = D::pinned().0.lock();
+        match pinned.entry(memory.resource()) {
+            Entry::Occupied(mut entry) => entry.get_mut().users += 1,
+            Entry::Vacant(entry) => {
+                // SAFETY: this object keeps the memory, whose bytes are valid for all threads, until it is
+                // registered no more.
+                let bytes = unsafe { UserMemory::new(start, memory.len(), false, Box::new(())) };
+                match device.register(&bytes) {
+                    Ok(true) => {
+                        entry.insert(Registration { users: 1, _allocation: device.registered(bytes) })
+                    }
+                    Ok(false) => return None,
+                    Err(failure) => {
+                        let error = device.context().error(failure);
+                        tracing::debug!(target: "wakegraph", %error, "the driver stages host memory");
+                        return None;
+                    }
+                };
+            }
+        }
+        Some(Self { memory: Arc::clone(memory), device: PhantomData })
+    }
+}
+
+impl<D: MemoryDevice> Drop for PinnedMemory<D> {
+    fn drop(&mut self) {
+        let mut pinned = D::pinned().0.lock();
+        if let Entry::Occupied(mut entry) = pinned.entry(self.memory.resource()) {
+            entry.get_mut().users -= 1;
+            if entry.get().users == 0 {
+                // Under the lock, as the driver refuses to register memory twice.
+                entry.remove();
+            }
+        }
+    }
+}
+
+/// Where host memory of another backend begins.
+fn foreign_start<D: MemoryDevice>(memory: &Arc<dyn Memory>) -> Option<NonNull<u8>> {
+    let is_foreign = memory.kind() == MemoryKind::Host && !memory.as_any().is::<StreamMemory<D>>();
+    memory.host_ptr().filter(|_| is_foreign)
 }
 
 impl<D: MemoryDevice> Memory for StreamMemory<D> {

@@ -40,10 +40,12 @@ pub(crate) use capture::{CaptureContext, capture};
 pub(crate) use capture_mode::{CaptureModes, CaptureRelaxed};
 pub(crate) use clock::DeviceClock;
 pub(crate) use context::{ContextFailure, DriverContext};
-pub(crate) use device::{CountedEnd, StreamDevice};
+pub(crate) use device::{CountedEnd, Started, StoppableLoops, StreamDevice};
 pub(crate) use enqueue::LaunchDevice;
 pub(crate) use gpu_device::{GpuBackend, GpuDevice};
-pub(crate) use memory::{MemoryDevice, StreamAllocation, StreamMemory, retry_with_room};
+pub(crate) use memory::{
+    MemoryDevice, PinnedMemories, PinnedMemory, StreamAllocation, StreamMemory, retry_with_room,
+};
 pub(crate) use peer_access::PeerAccess;
 pub(crate) use queue::StreamQueue;
 pub(crate) use signal::Kept;

@@ -6,7 +6,7 @@ use smallvec::SmallVec;
 
 use super::clock::SignalTimes;
 use super::context::DriverContext as _;
-use super::device::StreamDevice;
+use super::device::{Started, StreamDevice};
 use super::event::StreamEvent;
 use super::signal::{EventRecords, Kept, SignalEnd, SignalNeeds, StreamSignal};
 use super::stream::DriverStream;
@@ -43,10 +43,7 @@ impl<D: StreamDevice> StreamQueue<D> {
         kept: Option<Kept>,
         wait: WaitList<'_>,
         signal: Signal<'_>,
-        start: impl FnOnce(
-            &Arc<DriverStream<D::Context>>,
-            &Arc<EventRecords<D::Context>>,
-        ) -> Result<Option<D::Counted>>,
+        start: impl FnOnce(&Arc<DriverStream<D::Context>>, &Arc<EventRecords<D::Context>>) -> Result<Started<D>>,
     ) -> Result<()> {
         let (device, stream, context) = (&self.device, &self.stream, self.device.context());
         let event = StreamEvent::of(&**signal.event, device)?;
@@ -68,8 +65,9 @@ impl<D: StreamDevice> StreamQueue<D> {
                 first.record(stream)?;
             }
             // What does not run keeps its place in the order.
-            let started = if failure.is_some() { None } else { start(stream, records)? };
-            let end = match started {
+            let started = if failure.is_some() { Started::default() } else { start(stream, records)? };
+            let failure = failure.or(started.failure.map(|failure| context.error(failure)));
+            let end = match started.counted {
                 // Times need the record of the event.
                 Some(run) if times.is_none() => SignalEnd::Counted(run),
                 // The work is on the stream: a failure from here on fails the event.
@@ -78,7 +76,8 @@ impl<D: StreamDevice> StreamQueue<D> {
                     Err(failure) => SignalEnd::Broken(context.error(failure)),
                 },
             };
-            Ok(StreamSignal::new(device, records, stream, end, times, needs, kept).failing(failure))
+            let signal = StreamSignal::new(device, records, stream, end, times, needs, kept);
+            Ok(signal.failing(failure).with_loops(started.loops))
         };
         context.run(|| event.signal_by(enqueue))
     }

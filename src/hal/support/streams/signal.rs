@@ -8,7 +8,7 @@ use parking_lot::Mutex;
 
 use super::clock::{SignalTimes, now};
 use super::context::{ContextFailure, DriverContext as _};
-use super::device::{CountedEnd as _, StreamDevice};
+use super::device::{CountedEnd as _, StoppableLoops as _, StreamDevice};
 use super::stream::{DriverStream, RawEvent, StreamContext};
 use crate::hal::support::dependency::{Dependencies, EnqueueOutcome, SettleStep, release};
 use crate::hal::support::health::FailedPolls;
@@ -29,6 +29,7 @@ pub(crate) struct StreamSignal<D: StreamDevice> {
     end: SignalEnd<D::Counted>,
     /// Why the enqueue fails once its work is over.
     failure: Option<Error>,
+    loops: Option<D::Loops>,
     times: Option<SignalTimes<D::Context>>,
     failed_polls: FailedPolls,
     pending: Mutex<PendingSignal<D>>,
@@ -116,6 +117,7 @@ impl<D: StreamDevice> StreamSignal<D> {
             stream: Arc::clone(stream),
             end,
             failure: None,
+            loops: None,
             times,
             failed_polls: FailedPolls::default(),
             pending: Mutex::new(PendingSignal { needs, kept, next_query: None, seen: 0 }),
@@ -127,6 +129,17 @@ impl<D: StreamDevice> StreamSignal<D> {
     pub(crate) fn failing(mut self, failure: Option<Error>) -> Self {
         self.failure = failure;
         self
+    }
+
+    /// It has these loops.
+    pub(crate) fn with_loops(mut self, loops: Option<D::Loops>) -> Self {
+        self.loops = loops;
+        self
+    }
+
+    /// Asks its loops to begin no further iteration.
+    pub(crate) fn stop(&self) {
+        self.loops.iter().for_each(|loops| loops.stop());
     }
 
     /// Whether the work is over; `None` if it is not known to be, and the driver was not asked.
@@ -224,6 +237,7 @@ impl<D: StreamDevice> EnqueueSignal for StreamSignal<D> {
             return SettleStep::Settled;
         }
         let lost = context.health().lost();
+        let mut unloaded = None;
         if lost.is_none() {
             match self.is_over(&mut pending) {
                 Ok(Some(true)) => {}
@@ -232,6 +246,8 @@ impl<D: StreamDevice> EnqueueSignal for StreamSignal<D> {
                     return SettleStep::Pending;
                 }
                 Ok(None) => return SettleStep::Pending,
+                // The process exits: the device is as good as before, and nobody will say more.
+                Err(failure) if failure.is_unloaded() => unloaded = Some(context.error(failure)),
                 Err(failure) => {
                     // Without the lock, as this logs.
                     drop(pending);
@@ -239,7 +255,9 @@ impl<D: StreamDevice> EnqueueSignal for StreamSignal<D> {
                     return if lost.is_some() { self.attempt() } else { SettleStep::Pending };
                 }
             }
-            if let Some(needed) = pending.needs.first_open() {
+            if unloaded.is_none()
+                && let Some(needed) = pending.needs.first_open()
+            {
                 // The device has run this behind it. Of another device a query tells whether it is lost.
                 if let SignalEnd::Recorded(sequence) = needed.end
                     && Arc::ptr_eq(&needed.device, &self.device)
@@ -253,9 +271,11 @@ impl<D: StreamDevice> EnqueueSignal for StreamSignal<D> {
             pending.seen = now();
         }
         let broken = if let SignalEnd::Broken(error) = &self.end { Some(error) } else { None };
-        let broken = self.failure.as_ref().or(broken);
+        let broken = self.failure.as_ref().or(broken).or(unloaded.as_ref());
+        let is_stopped = self.loops.as_ref().is_some_and(|loops| loops.have_been_stopped());
+        let failure = lost.or(pending.needs.failure()).or(broken).cloned();
         // Under the lock: a thread that finds no dependencies finds the outcome known.
-        self.outcome.set(lost.or(pending.needs.failure()).or(broken).cloned());
+        self.outcome.set(failure.or_else(|| is_stopped.then(|| context.error(refusal::stopped_loop()))));
         let (needs, kept) = (std::mem::take(&mut pending.needs), pending.kept.take());
         drop((pending, needs));
         if context.health().may_still_run() {
