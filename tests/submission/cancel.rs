@@ -167,7 +167,7 @@ fn cancel_lets_a_running_blocking_host_task_end() {
 }
 
 /// A graph with a loop that never ends by itself, and nodes beside it if so asked.
-fn endless(device: &Device, hold: &Hold, beside: bool) -> ExecutableGraph {
+pub(crate) fn endless(device: &Device, hold: &Hold, beside: bool) -> ExecutableGraph {
     let flag = device.host_buffer_from(&[1u32]).unwrap();
     let mut body = Graph::new(device);
     body.launch(held_kernel(hold).call(), Range::linear(1));

@@ -3,14 +3,18 @@
 //! The clock is tokio's, and paused: it moves when the test says so, or when nothing else can happen.
 
 use std::future::pending;
+use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::runtime::Runtime;
 use tokio::sync::oneshot;
+use tokio::task::yield_now;
 use tokio::time::{Instant, advance};
-use wakegraph::{Device, ErrorKind, ExecutableGraph, Graph, Range};
+use wakegraph::kernel::RawKernel;
+use wakegraph::{Device, ErrorKind, ExecutableGraph, FinalizeOptions, Graph, Range, Submission};
 
-use crate::common::{Count, current_thread, device, held, held_kernel, manual, yield_often};
+use crate::cancel::endless;
+use crate::common::{Count, current_thread, device, held, held_kernel, manual, polled_device, yield_often};
 use crate::support::Hold;
 
 const SECOND: Duration = Duration::from_secs(1);
@@ -131,6 +135,150 @@ fn a_late_submission_keeps_its_place_in_the_order() {
     });
 }
 
+/// An executable of devices only, and submissions of it or on its memory with a deadline of a second behind
+/// the first one, as a function adds them.
+fn behind_a_run(late: impl AsyncFn(&ExecutableGraph, &ExecutableGraph) -> Submission) {
+    paused().block_on(async {
+        for device in [device(), polled_device()] {
+            let (hold, count) = (Hold::new(), Count::default());
+            let x = device.buffer::<u32>(1).unwrap();
+            let on_memory = |kernel: &Arc<RawKernel>| {
+                let mut graph = Graph::new(&device);
+                graph.launch(kernel.call(), Range::linear(1));
+                graph.fill(&x, 1).name("fill");
+                graph.finalize().unwrap()
+            };
+            let (exec, other) = (on_memory(&held_kernel(&hold)), on_memory(&count.kernel()));
+            let first = exec.submit();
+            let late = late(&exec, &other).await;
+            let after_late = other.submit();
+            hold.wait_for(1);
+            advance(2 * SECOND).await;
+            yield_often().await;
+            assert!(!late.is_finished(), "the first one still runs");
+            hold.open();
+            first.await.unwrap();
+            let error = late.await.unwrap_err();
+            assert_eq!(error.kind(), ErrorKind::DeadlineExceeded, "{error}");
+            after_late.await.unwrap();
+            assert_eq!((hold.arrived(), count.get()), (1, 1), "the late one has not run");
+            // In time it runs, and also when what came before it is over.
+            let before = exec.submit();
+            exec.prepare().deadline(in_a_second()).submit().await.unwrap();
+            before.await.unwrap();
+            other.prepare().deadline(in_a_second()).submit().await.unwrap();
+            assert_eq!((hold.arrived(), count.get()), (3, 2));
+        }
+    });
+}
+
+#[test]
+fn a_late_run_of_devices_only_is_not_run() {
+    behind_a_run(async |exec, _| exec.prepare().deadline(in_a_second()).submit());
+}
+
+#[test]
+fn a_late_run_on_the_memory_of_another_is_not_run() {
+    behind_a_run(async |_, other| other.prepare().deadline(in_a_second()).submit());
+}
+
+#[test]
+fn a_late_run_behind_one_that_waits_is_not_run() {
+    behind_a_run(async |exec, other| {
+        exec.prepare().deadline(in_a_second()).submit().cancel();
+        other.prepare().deadline(in_a_second()).submit()
+    });
+}
+
+#[test]
+fn waiting_for_an_event_ends_at_the_deadline() {
+    paused().block_on(async {
+        let (device, hold, count) = (device(), Hold::new(), Count::default());
+        let first = held(&device, &hold).submit();
+        let exec = count.graph(&device);
+        let late = exec.prepare().after(&first).deadline(in_a_second()).submit();
+        hold.wait_for(1);
+        advance(2 * SECOND).await;
+        yield_often().await;
+        assert!(late.is_finished(), "the first one still runs");
+        assert_eq!(late.await.unwrap_err().kind(), ErrorKind::DeadlineExceeded);
+        hold.open();
+        first.await.unwrap();
+        assert_eq!(count.get(), 0);
+    });
+}
+
+/// Lets the iteration end that is held as number `arrived`. The loop ends with it.
+async fn ends_with_its_iteration(submission: &Submission, hold: &Hold, arrived: usize) {
+    hold.release_one();
+    while !submission.is_finished() {
+        assert_eq!(hold.arrived(), arrived, "another iteration has begun");
+        yield_now().await;
+    }
+}
+
+#[test]
+fn a_loop_of_the_host_device_starts_no_late_iteration() {
+    paused().block_on(async {
+        for device in [device(), polled_device()] {
+            for beside in [false, true] {
+                let hold = Hold::new();
+                let exec = endless(&device, &hold, beside);
+                for round in 1..=3 {
+                    let submission = exec.prepare().deadline(in_a_second()).submit();
+                    hold.wait_for(round);
+                    advance(2 * SECOND).await;
+                    yield_often().await;
+                    assert!(!submission.is_finished(), "its kernel still runs");
+                    ends_with_its_iteration(&submission, &hold, round).await;
+                    let error = submission.await.unwrap_err();
+                    assert_eq!(error.kind(), ErrorKind::DeadlineExceeded, "{error}");
+                    assert!(error.node().is_some_and(|node| node.contains("endless")), "{error}");
+                }
+                assert_eq!(hold.arrived(), 3);
+                // One without a deadline goes on.
+                let submission = exec.submit();
+                hold.wait_for(4);
+                advance(2 * SECOND).await;
+                hold.release_one();
+                hold.wait_for(5);
+                submission.cancel();
+                hold.release_one();
+                assert_eq!(submission.await.unwrap_err().kind(), ErrorKind::Cancelled);
+            }
+        }
+    });
+}
+
+// The body is replaced by one that loops.
+#[test]
+fn a_loop_that_an_update_brings_starts_no_late_iteration() {
+    paused().block_on(async {
+        let (device, hold) = (device(), Hold::new());
+        let flag = device.host_buffer_from(&[1u32]).unwrap();
+        let mut round = Graph::new(&device);
+        round.launch(held_kernel(&hold).call(), Range::linear(1));
+        let conditional = |body: &Graph| {
+            let mut graph = Graph::new(&device);
+            graph.if_nonzero(&flag, body).name("around");
+            graph
+        };
+        let mut looping = Graph::new(&device);
+        looping.while_nonzero(&flag, &round);
+        let options = FinalizeOptions::new().updatable(true);
+        let exec = conditional(&round).finalize_with(options).unwrap();
+        exec.update_from(&conditional(&looping)).await.unwrap();
+        let submission = exec.prepare().deadline(in_a_second()).submit();
+        hold.wait_for(1);
+        advance(2 * SECOND).await;
+        yield_often().await;
+        ends_with_its_iteration(&submission, &hold, 1).await;
+        let error = submission.await.unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::DeadlineExceeded, "{error}");
+        assert!(error.node().is_some_and(|node| node.contains("around")), "{error}");
+    });
+}
+
 #[test]
 fn a_loop_of_the_runtime_starts_no_late_iteration() {
     paused().block_on(async {
@@ -202,9 +350,13 @@ fn a_runtime_without_a_timer_is_an_error() {
         let (device, hold) = (device(), Hold::new());
         let exec = held(&device, &hold);
         hold.open();
-        // Nothing has to wait on the host here.
+        // No timer is needed here, also behind another one.
+        let first = exec.submit();
         exec.prepare().deadline(in_a_second()).submit().await.unwrap();
+        first.await.unwrap();
         let waiting = exec.prepare().after_future(pending::<()>()).deadline(in_a_second()).submit();
         assert_eq!(waiting.await.unwrap_err().kind(), ErrorKind::Unavailable);
+        let looping = endless(&device, &hold, false).prepare().deadline(in_a_second()).submit();
+        assert_eq!(looping.await.unwrap_err().kind(), ErrorKind::Unavailable);
     });
 }

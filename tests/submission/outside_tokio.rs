@@ -2,8 +2,9 @@
 
 use wakegraph::{ErrorKind, Graph, Range, read};
 
-use crate::common::{Count, device, manual, polled_device};
-use crate::support::block_on;
+use crate::cancel::endless;
+use crate::common::{Count, device, held, manual, polled_device};
+use crate::support::{Hold, block_on};
 
 wakegraph::kernel! {
     fn add_one(x: &mut [u32]) { host: |_, x| x.iter_mut().for_each(|x| *x += 1) }
@@ -61,6 +62,22 @@ fn wait_lists_that_devices_can_wait_for_work() {
     block_on(second).unwrap();
     block_on(first).unwrap();
     assert_eq!(count.get(), 2);
+}
+
+#[test]
+fn deadlines_behind_others_and_of_loops_need_a_runtime() {
+    let (device, hold) = (device(), Hold::new());
+    let in_time = std::time::Instant::now() + std::time::Duration::from_secs(3600);
+    let (exec, looping) = (held(&device, &hold), endless(&device, &hold, false));
+    let first = exec.submit();
+    let late = exec.prepare().deadline(in_time).submit();
+    hold.open();
+    block_on(first).unwrap();
+    needs_tokio(late, "has a deadline and comes after other work");
+    block_on(exec.prepare().deadline(in_time).submit()).unwrap();
+    let late = looping.prepare().deadline(in_time).submit();
+    late.cancel();
+    needs_tokio(late, "has a loop that its deadline ends");
 }
 
 #[track_caller]

@@ -81,8 +81,9 @@ impl Graph {
     ///
     /// The body has to make the flag 0 at some time. On a device nothing else ends the loop, and no
     /// submission behind it on the device gets its turn before. Where the runtime drives the loop, or the
-    /// device is the host, [`cancel`](crate::Submission::cancel) ends it before its next iteration. Flag
-    /// and body are as for [`if_nonzero`](Self::if_nonzero); the capability of a device is
+    /// device is the host, [`cancel`](crate::Submission::cancel) and a
+    /// [deadline](crate::SubmitBuilder::deadline) end it before its next iteration. Flag and body are as
+    /// for [`if_nonzero`](Self::if_nonzero); the capability of a device is
     /// [`CommandKinds::WHILE`](crate::CommandKinds::WHILE).
     ///
     /// ```

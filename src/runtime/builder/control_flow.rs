@@ -99,6 +99,11 @@ impl Control {
         !self.on_device.is_some_and(|kinds| has_flag && supported(device).contains(kinds))
     }
 
+    /// Whether a device that runs it by itself decides about a loop.
+    pub(crate) fn has_loop_on_device(&self) -> bool {
+        self.on_device.is_some_and(|kinds| kinds.contains(CommandKinds::WHILE))
+    }
+
     /// With other commands in the nodes of one of its bodies.
     ///
     /// # Errors

@@ -12,7 +12,7 @@ use crate::runtime::completion::tuning::SpinKind;
 use crate::runtime::execution::deadline;
 use crate::runtime::execution::labels::Labels;
 use crate::runtime::execution::partitions::{PartitionExec, Partitions};
-use crate::sync::AtomicU64;
+use crate::sync::{AtomicBool, AtomicU64};
 use crate::types::{Error, ResourceId};
 use crate::util::console;
 use crate::util::metrics::DeviceMetrics;
@@ -34,6 +34,8 @@ pub(crate) struct RunTemplate {
     /// Whether there is a stream task: runs are then enqueued without locks, because that calls closures of
     /// the user's.
     pub(crate) has_stream_tasks: bool,
+    /// Whether a device decides about a loop by itself, now or after an update that was refused.
+    pub(crate) has_loops: AtomicBool,
     /// Whether a device is polled.
     pub(crate) polled: bool,
     /// Whether only the ends of the tails are polled for. Their devices have waited for all other

@@ -40,7 +40,7 @@ use crate::runtime::resource::allocation::{Allocation, View};
 use crate::runtime::resource::device::Device;
 use crate::runtime::resource::scratch::Places;
 use crate::runtime::resource::scratch_arena::ScratchArena;
-use crate::sync::AtomicU64;
+use crate::sync::{AtomicBool, AtomicU64};
 use crate::types::{Access, CommandKind, CommandKinds, DeviceId, Error, ErrorKind, ResourceId, Result};
 use crate::util::console;
 
@@ -146,7 +146,9 @@ fn build(
     let updatable =
         options.updatable.then(|| Box::new(Updatable::new(&source, &plan, options, &scratch, &mut uses)));
     let memory = device_memory(registered.iter().map(|(used, _)| used).chain(scratch.allocations()));
-    let executable = Arc::new(assemble(plan, work, labels, uses, scratch, memory, options, updatable));
+    let has_loops = has_loops(&source, &plan);
+    let executable =
+        Arc::new(assemble(plan, work, labels, uses, scratch, memory, options, updatable, has_loops));
     Ok((executable, registered))
 }
 
@@ -411,6 +413,14 @@ pub(crate) fn is_idle_hint(device: &Device, command: &hal::Command) -> bool {
         && !device.capabilities().commands.contains(command.kind().as_set())
 }
 
+/// Whether a device decides about a loop by itself.
+pub(super) fn has_loops(source: &Source<'_>, plan: &Plan) -> bool {
+    let on_devices = (0..plan.partitions().len()).filter(|&at| plan.partitions()[at].kind.device().is_some());
+    let mut commands =
+        on_devices.flat_map(|at| plan.nodes(at)).filter_map(|&node| source.command(plan, node));
+    commands.any(|(command, _)| matches!(command, Command::Control(control) if control.has_loop_on_device()))
+}
+
 /// The device memory among these allocations, each once, with its bytes.
 fn device_memory<'a>(allocations: impl Iterator<Item = &'a Arc<Allocation>>) -> Box<[(ResourceId, u64)]> {
     let memory = allocations.map(|allocation| allocation.memory());
@@ -430,6 +440,7 @@ fn assemble(
     device_memory: Box<[(ResourceId, u64)]>,
     options: FinalizeOptions,
     updatable: Option<Box<Updatable>>,
+    has_loops: bool,
 ) -> ExecutableInner {
     let mut partitions: Vec<PartitionExec> = Vec::with_capacity(work.len());
     let mut wakes: Vec<Vec<u32>> = vec![Vec::new(); work.len()];
@@ -477,6 +488,7 @@ fn assemble(
             polls_tails,
             all_eager,
             has_stream_tasks,
+            has_loops: AtomicBool::new(has_loops),
             labels: Arc::new(Labels {
                 plan,
                 nodes,

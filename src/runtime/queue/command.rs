@@ -21,7 +21,7 @@ use crate::runtime::execution::template::{RunOwner, RunTemplate};
 use crate::runtime::execution::updatable_cell::UpdatableCell;
 use crate::runtime::resource::device::Device;
 use crate::runtime::resource::kernel::KernelRef;
-use crate::sync::{AtomicU64, Ordering};
+use crate::sync::{AtomicBool, AtomicU64, Ordering};
 use crate::types::{CommandKind, CommandKinds, Error, Result};
 use crate::util::console;
 use crate::util::deferred_drop::{Failure, drop_later};
@@ -110,6 +110,7 @@ impl CommandTemplate {
                 tails: Box::new([0]),
                 all_eager: !is_task,
                 has_stream_tasks: false,
+                has_loops: AtomicBool::new(false),
                 polled,
                 polls_tails: polled,
                 ended: AtomicU64::new(0),

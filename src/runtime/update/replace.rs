@@ -16,6 +16,7 @@ use crate::runtime::finalize::updatable::{Accesses, CurrentGraph, Updatable, ins
 use crate::runtime::finalize::uses::Uses;
 use crate::runtime::finalize::{self, Source};
 use crate::runtime::resource::scratch::Places;
+use crate::sync::Ordering;
 use crate::types::{CommandKind, Error, ErrorKind, Result};
 
 /// Another graph, recorded for the partitions of the executable. Recording loads kernels and calls
@@ -27,6 +28,7 @@ pub(crate) struct Recorded {
     stream_tasks: Vec<(usize, Arc<hal::Command>)>,
     uses: Uses,
     scratch: Arc<Places>,
+    has_loops: bool,
 }
 
 /// What has been replaced.
@@ -78,7 +80,8 @@ pub(super) fn record(executable: &ExecutableInner, graph: &Graph) -> Result<Reco
             }
         }
     }
-    Ok(Recorded { graphs, buffers, tasks, stream_tasks, uses, scratch: Arc::new(scratch) })
+    let has_loops = finalize::has_loops(&source, plan);
+    Ok(Recorded { graphs, buffers, tasks, stream_tasks, uses, scratch: Arc::new(scratch), has_loops })
 }
 
 impl Recorded {
@@ -103,6 +106,7 @@ impl Recorded {
     /// That of the first partition that refuses, with how many partitions have been updated before
     /// it. Those the caller has to restore.
     pub(super) fn apply(&mut self, executable: &ExecutableInner) -> Result<(), (Error, usize)> {
+        executable.has_loops.fetch_or(self.has_loops, Ordering::Relaxed);
         for (done, (partition, buffer)) in self.buffers.iter().enumerate() {
             update(executable, *partition, buffer).map_err(|error| (error, done))?;
         }

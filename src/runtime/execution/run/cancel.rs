@@ -22,11 +22,34 @@ impl Run {
         starter.into_iter().for_each(wake);
         for slot in &self.slots {
             slot.task().into_iter().for_each(AtomicWaker::wake);
+        }
+        self.stop_loops();
+        let nested = self.extra(|extras| extras.nested.clone());
+        nested.iter().for_each(|(_, run)| run.cancel());
+    }
+
+    /// Loops of devices that can stop them end before their next iteration. For a run whose deadline passes,
+    /// too, of which nothing else starts anyway.
+    pub(crate) fn stop_loops(&self) {
+        self.progress.stops_loops.store(true, Ordering::SeqCst);
+        for slot in &self.slots {
             let event = slot.event().filter(|_| slot.state.load(Ordering::SeqCst) == ENQUEUED);
             event.into_iter().for_each(|event| event.stop());
         }
-        let nested = self.extra(|extras| extras.nested.clone());
-        nested.iter().for_each(|(_, run)| run.cancel());
+    }
+
+    /// The error of a loop says what has stopped it: a device does not know.
+    pub(super) fn of_deadline(&self, error: Error) -> Error {
+        let is_late = self.progress.stops_loops.load(Ordering::SeqCst) && !self.is_cancelled();
+        if !is_late || error.kind() != ErrorKind::Cancelled {
+            return error;
+        }
+        let why = "the deadline passed before the next iteration of a loop";
+        let late = Error::new(ErrorKind::DeadlineExceeded, why);
+        match error.command() {
+            Some(command) => late.at_command(command),
+            None => late,
+        }
     }
 
     pub(crate) fn is_cancelled(&self) -> bool {

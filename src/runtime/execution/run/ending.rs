@@ -119,7 +119,9 @@ impl Run {
         }
         let failure = match self.failed_dependency() {
             Some(theirs) => Failure::new(theirs),
-            None => failure.map(|error| self.locate(template, partition, owner.locate(error))),
+            None => {
+                failure.map(|error| self.locate(template, partition, owner.locate(self.of_deadline(error))))
+            }
         };
         let mut inner = self.inner.lock();
         if !says_enough(&inner, &failure) {

@@ -94,14 +94,15 @@ impl<'a> SubmitBuilder<'a> {
     ///
     /// What would start too late does not start: the submission as a whole where it still waits for
     /// its turn, else the partitions that no device has been given yet, the host tasks that have not
-    /// been called, and the next iteration of a loop that the runtime drives. What has started runs
-    /// to its end. The submission resolves to
+    /// been called, and the next iteration of a loop that [`cancel`](Submission::cancel) can end. What else
+    /// has started runs to its end. The submission resolves to
     /// [`DeadlineExceeded`](crate::ErrorKind::DeadlineExceeded) if anything did not start and nothing
     /// else failed. The error names the first node or partition that did not.
     ///
     /// A submission that waits for a future or an event stops waiting at the deadline. One that
     /// comes after others on the same memory resolves when these are over, and one that is submitted too
-    /// late at once. Wrap the submission in [`tokio::time::timeout_at`] to stop waiting for it as well.
+    /// late at once. To keep the deadline, devices are given what comes after others only when these are
+    /// over, by a task of the runtime, so that it starts later than without a deadline. Wrap the submission in [`tokio::time::timeout_at`] to stop waiting for it as well.
     ///
     /// ```
     /// # #[tokio::main(flavor = "current_thread")]
@@ -120,8 +121,9 @@ impl<'a> SubmitBuilder<'a> {
     /// # }
     /// ```
     ///
-    /// The submission fails with [`Unavailable`](crate::ErrorKind::Unavailable) if it has to wait on
-    /// a tokio runtime that was built without its timer.
+    /// A submission that comes after others, or in which a device decides about a loop, fails with
+    /// [`InvalidOperation`](crate::ErrorKind::InvalidOperation) outside a tokio runtime, and with
+    /// [`Unavailable`](crate::ErrorKind::Unavailable) if it needs the timer of a runtime that was built without.
     pub fn deadline(mut self, at: impl Into<Instant>) -> Self {
         self.waits.deadline = Some(at.into());
         self

@@ -1,14 +1,20 @@
 //! Starting a run: the devices get what needs no host; the rest starts when its predecessors end.
 
+use std::pin::pin;
 use std::sync::Arc;
 
+use futures::future::{Either, select};
 use smallvec::SmallVec;
 use tokio::runtime::Handle;
+use tokio::time::Instant;
 
 use crate::hal;
+use crate::runtime::completion::spawn::spawn;
+use crate::runtime::execution::deadline;
 use crate::runtime::execution::run::{Go, HostScheduler, Ready, Run, enqueue, watch_all};
 use crate::runtime::execution::template::RunOwner;
-use crate::types::{Error, ErrorKind};
+use crate::sync::Ordering;
+use crate::types::{Error, ErrorKind, Result};
 
 /// Starts a run whose host-side predecessors are over: enqueues what needs no host, starts what
 /// waits for nothing. The rest starts when its predecessors end. `order_events` come
@@ -32,6 +38,12 @@ pub(super) fn start<O: RunOwner + 'static>(
         // `submit` has made sure that there is a runtime.
         Err(_) => return run.abandon(&needs_tokio("has work for the host")),
     };
+    if template.has_loops.load(Ordering::Relaxed)
+        && let Some(at) = run.deadline()
+        && let Err(error) = stop_loops_at(at, run)
+    {
+        return run.abandon(&error);
+    }
     if let Some(scheduler) = &scheduler {
         run.set_scheduler(scheduler.clone());
     }
@@ -70,6 +82,23 @@ pub(super) fn start<O: RunOwner + 'static>(
     } else if template.polls_tails {
         watch_all(template, run);
     }
+}
+
+/// Has a task stop the loops of a run at its deadline.
+///
+/// # Errors
+/// [`InvalidOperation`](ErrorKind::InvalidOperation) outside a tokio runtime;
+/// [`Unavailable`](ErrorKind::Unavailable) in one without a timer.
+fn stop_loops_at(deadline: Instant, run: &Arc<Run>) -> Result<()> {
+    let handle = Handle::try_current().map_err(|_| needs_tokio("has a loop that its deadline ends"))?;
+    let (run, timer) = (run.clone(), deadline::timer(deadline)?);
+    let stop = async move {
+        if let Either::Right(_) = select(pin!(run.done.wait()), timer).await {
+            run.stop_loops();
+        }
+    };
+    spawn(&handle, || "wakegraph deadline of a loop".into(), stop);
+    Ok(())
 }
 
 pub(super) fn needs_tokio(why: &str) -> Error {

@@ -116,7 +116,16 @@ pub(crate) fn start_after<O: RunOwner + 'static>(
         return start_now(owner, run);
     }
     let depends = !events.is_empty() || !native.is_empty();
-    let on_device = futures.is_empty()
+    let is_next = || {
+        let is_over = |earlier: &Predecessor| matches!(earlier, Predecessor::Run(run) if run.is_done());
+        order_after.iter().all(is_over)
+            && events.iter().all(|event| event.run().is_done())
+            && native.is_empty()
+    };
+    // Devices start what they have been given, whenever its turn comes.
+    let starts_late = deadline.is_some() && !is_next();
+    let on_device = !starts_late
+        && futures.is_empty()
         && order_after.iter().all(|predecessor| match predecessor {
             Predecessor::Run(earlier) => devices_can_wait(template, earlier) || earlier.is_done(),
             Predecessor::Fence(_) => false,
@@ -150,7 +159,10 @@ pub(crate) fn start_after<O: RunOwner + 'static>(
                 let starter = Starter { owner: owner.clone(), run: run.clone(), order_after, started: false };
                 deferred = Some(Deferred { handle, starter, events, futures });
             }
-            Err(_) => run.abandon(&needs_tokio(why_host(template, &futures, &native, &order_after, &events))),
+            Err(_) => {
+                let why = why_host(template, &futures, starts_late, &native, &order_after, &events);
+                run.abandon(&needs_tokio(why));
+            }
         }
     }
     // On its devices, a run fails with what it depends on, at once. One that is over has failed
@@ -208,6 +220,7 @@ fn dependencies(events: &[Event]) -> Result<Vec<Arc<dyn hal::Event>>> {
 fn why_host(
     template: &RunTemplate,
     futures: &[WaitFuture],
+    starts_late: bool,
     native: &[NativeEvent],
     order_after: &[Predecessor],
     events: &[Event],
@@ -217,6 +230,8 @@ fn why_host(
         "has work for the host"
     } else if !futures.is_empty() {
         "waits for a future"
+    } else if starts_late {
+        "has a deadline and comes after other work"
     } else if !native.is_empty() {
         "waits for an event of another library on a device that it does not begin on"
     } else if order_after.iter().any(|earlier| matches!(earlier, Predecessor::Fence(_))) {
