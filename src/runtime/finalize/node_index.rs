@@ -45,6 +45,8 @@ struct IndexedGraph {
     identity: u32,
     len: usize,
     parent: Option<Origin>,
+    /// Whether it is a body that came in the place of one with other nodes.
+    is_replacement: bool,
     /// Of each node that is one command of the plan. Empty for instances inside bodies.
     places: Box<[Option<CommandPlace>]>,
 }
@@ -58,8 +60,8 @@ pub(crate) struct IndexBefore<'a> {
 impl NodeIndex {
     /// Of the graphs of the plan's instances, to which this appends those inside bodies.
     ///
-    /// Where there was an index before, graphs of the same topology in the same places keep their ids,
-    /// parameters and groups.
+    /// Where there was an index before, graphs of the same nodes in the same places keep their ids, parameters
+    /// and groups. Their edges may be other ones, which follow from the memory that they use.
     pub(crate) fn new(
         plan: &Plan,
         graphs: &mut Vec<graph::Graph<Command>>,
@@ -95,7 +97,7 @@ impl NodeIndex {
                     let known = before.as_ref().zip(replaced[at]).and_then(|(before, instance)| {
                         let node = Origin { instance, ..origin };
                         let known = *before.index.children.get(&node)?.get(slot)?;
-                        has_topology_of(&graph, &before.graphs[known as usize]).then_some(known)
+                        has_nodes_of(&graph, &before.graphs[known as usize]).then_some(known)
                     });
                     children.entry(origin).or_default().push(graphs.len() as u32);
                     replaced.push(known);
@@ -112,9 +114,14 @@ impl NodeIndex {
         }
         let instances = graphs.iter().zip(parents).zip(replaced).map(|((graph, parent), replaced)| {
             let known = before.as_ref().zip(replaced);
-            let known = known.map(|(before, index)| before.index.instances[index as usize].identity);
-            let identity = known.unwrap_or_else(|| graph.source());
-            IndexedGraph { identity, len: graph.len(), parent, places: Box::default() }
+            let known = known.map(|(before, index)| &before.index.instances[index as usize]);
+            IndexedGraph {
+                identity: known.map_or_else(|| graph.source(), |known| known.identity),
+                len: graph.len(),
+                parent,
+                is_replacement: known.map_or(before.is_some(), |known| known.is_replacement),
+                places: Box::default(),
+            }
         });
         let mut index = Self {
             instances: instances.collect(),
@@ -210,8 +217,13 @@ impl NodeIndex {
             }
             nodes = instances.iter().copied().filter(is_here).map(within).collect();
             if nodes.is_empty() {
-                let why = format!("node #{index} is of another graph than the one that was finalized");
-                return Err(unknown(why));
+                let is_replaced = instances.iter().any(|&at| self.instances[at as usize].is_replacement);
+                return Err(match is_replaced {
+                    true => replaced(format!("node #{index} is of another graph than the body there")),
+                    false => {
+                        unknown(format!("node #{index} is of another graph than the one that was finalized"))
+                    }
+                });
             }
             if !nodes.iter().all(has_node) {
                 return Err(unknown(format!("node #{index} was added after the graph was finalized")));
@@ -291,6 +303,9 @@ impl NodeIndex {
         match nodes {
             Some(nodes) => Ok(nodes),
             None if self.instances.iter().any(|instance| instance.identity == graph) => Ok(&[]),
+            None if self.instances.iter().any(|instance| instance.is_replacement) => {
+                Err(replaced(format!("the {what} belongs to another graph than the bodies there are")))
+            }
             None => {
                 let why = format!("the {what} belongs to another graph");
                 Err(Error::new(ErrorKind::InvalidArgument, why)
@@ -328,9 +343,17 @@ fn unknown(why: String) -> Error {
     )
 }
 
-/// Whether both have nodes of the same kinds and devices, and the same edges.
-fn has_topology_of(one: &graph::Graph<Command>, other: &graph::Graph<Command>) -> bool {
-    one.kinds() == other.kinds() && one.devices() == other.devices() && one.edges().eq(other.edges())
+/// The error of a name that is not known, where bodies have come that have names of their own.
+#[cold]
+fn replaced(why: String) -> Error {
+    let why = format!("{why}: an `update_from` has replaced a body by one with other nodes");
+    Error::new(ErrorKind::InvalidArgument, why)
+        .help("use the ids, parameters and groups of the body that was passed to `update_from`")
+}
+
+/// Whether both have nodes of the same kinds and devices.
+fn has_nodes_of(one: &graph::Graph<Command>, other: &graph::Graph<Command>) -> bool {
+    one.kinds() == other.kinds() && one.devices() == other.devices()
 }
 
 /// Parameters and groups stay those of the graph that was finalized.

@@ -104,8 +104,9 @@ impl ExecutableGraph {
     /// [Scratch buffers](crate::Graph::scratch) are placed again, in the memory that the executable has
     /// for them if that is enough. Dynamic parameters and command groups stay those of the graph that
     /// was finalized; where the node has a group in `graph`, too, the group then chooses among the
-    /// alternatives there. The ids of nodes in bodies stay as well, unless a body has other nodes or
-    /// edges: then it brings its own ids, parameters and groups.
+    /// alternatives there. The ids of nodes in bodies stay as well, unless a body has other nodes (another
+    /// number, kinds or devices, in the order in which they were added): then it brings its own ids,
+    /// parameters and groups. Its edges may be other ones, as they follow from the memory that is used.
     ///
     /// Applies after the submissions already made and before later ones, as [`Update::apply`] does,
     /// with all that is said there. `graph` is read before this returns; its ids are not those of

@@ -17,7 +17,7 @@ tests!("graph/body_updates":
         parameters_and_groups, both_branches, inside_each_other, the_same_graph_as_both_branches,
         runs_in_flight_keep_their_bodies, memory_is_ordered_for_other_executables, several_bodies_at_once,
         scratch_memory_stays_with_its_nodes, after_a_whole_update, disabled_nodes_keep_their_memory,
-        operands_of_disabled_nodes_are_checked],
+        operands_of_disabled_nodes_are_checked, names_stay_when_memory_changes_the_edges],
     &[Need::Results, Need::TwoDevices] => [switched_off_until_one_device_is_left],
     &[Need::Results, Need::ConcurrentParts] => [unordered_memory_is_refused],
     &[] => [misuse_is_refused]);
@@ -504,11 +504,59 @@ fn after_a_whole_update(setup: &Setup) {
             for gone in
                 [exec.update().launch(nodes[1].within(around), mix(1, &x)), exec.update().param(&n, 1)]
             {
-                assert_eq!(gone.apply().await.unwrap_err().kind(), ErrorKind::InvalidArgument);
+                let error = gone.apply().await.unwrap_err();
+                assert_eq!(error.kind(), ErrorKind::InvalidArgument, "{error}");
+                let why = "an `update_from` has replaced a body by one with other nodes";
+                assert!(error.message().contains(why), "{error}");
             }
             let update = exec.update().launch(others[2].within(around), mix(4, &x));
             update.param(&theirs, 8).apply().await.unwrap();
             check(&[8, 2, 4]).await;
+        });
+    }
+}
+
+// Without the memory that both use, no edge leads from the one to the other.
+fn names_stay_when_memory_changes_the_edges(setup: &Setup) {
+    if !can_update(setup) {
+        return;
+    }
+    let device = setup.device();
+    for by_host in BY {
+        let (flag, x, y) = (words(device, [1]), words(device, [0]), words(device, [0]));
+        let build = |second: &Buffer<u32>, numbers: [u32; 2]| {
+            let mut then = body(device, by_host);
+            let (n, to) = (then.param(numbers[1]), then.param(second));
+            let first = then.launch(mix(numbers[0], &x), Range::linear(1)).id();
+            then.launch(mix(0, second), Range::linear(1)).param("n", &n).param("x", &to);
+            let mut graph = Graph::new(device);
+            let around = graph.if_nonzero(&flag, &then).id();
+            (graph, first.within(around), n, to)
+        };
+        let (graph, first, n, to) = build(&x, [1, 2]);
+        let exec = finalize(&graph);
+        setup.block_on(async {
+            let check = async |in_x: u32, in_y: u32| {
+                exec.submit().await.unwrap();
+                assert_eq!((x.to_vec().await.unwrap(), y.to_vec().await.unwrap()), (vec![in_x], vec![in_y]));
+                x.write(&[0]).await.unwrap();
+                y.write(&[0]).await.unwrap();
+            };
+            check(mixed(0, &[1, 2]), 0).await;
+            exec.update().param(&to, &y).apply().await.unwrap();
+            check(1, 2).await;
+            exec.update_from(&build(&y, [3, 4]).0).await.unwrap();
+            check(3, 4).await;
+            let update = exec.update().launch(first.clone(), mix(5, &x)).param(&n, 6);
+            update.param(&to, &y).apply().await.unwrap();
+            check(5, 6).await;
+            // The new edges count.
+            let unordered = exec.update().param(&to, &x).apply().await.unwrap_err();
+            assert!(unordered.message().contains("no edge orders the two"), "{unordered}");
+            exec.update_from(&build(&x, [7, 8]).0).await.unwrap();
+            check(mixed(0, &[7, 8]), 0).await;
+            exec.update().param(&to, &y).param(&n, 9).apply().await.unwrap();
+            check(7, 9).await;
         });
     }
 }
