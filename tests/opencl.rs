@@ -21,13 +21,14 @@ use wakegraph::hal::{
 use wakegraph::{AccessMode, CommandKinds, Error, ErrorKind, Range, Result};
 
 /// Set for a process that this test starts: with `open` it opens a device and tells how that went,
-/// with `list` it tells which devices there are.
+/// with `list` it tells which devices there are, with `handlers` whether they take signals over.
 const CHILD: &str = "WAKEGRAPH_TEST_OPEN";
 
 fn main() -> ExitCode {
     match std::env::var(CHILD).as_deref() {
         Ok("open") => return open_and_tell(),
         Ok("list") => return list(),
+        Ok("handlers") => return signal_handlers::tell(),
         _ => {}
     }
     let arguments = Arguments::from_args();
@@ -69,6 +70,10 @@ fn trials() -> Vec<Trial> {
         Trial::test("a_missing_library_is_unavailable", a_missing_library_is_unavailable),
         Trial::test("a_vanished_runtime_is_unavailable", a_vanished_runtime_is_unavailable),
         Trial::ignorable_test("indices_do_not_follow_the_loader", indices_do_not_follow_the_loader),
+        Trial::ignorable_test(
+            "drivers_leave_signals_to_the_application",
+            drivers_leave_signals_to_the_application,
+        ),
     ];
     let required = std::env::var("WAKEGRAPH_REQUIRE").unwrap_or_default();
     let required = required.split(',').any(|name| name.trim() == "opencl");
@@ -785,6 +790,77 @@ fn with_runtimes(folder: &str, runtimes: &[String], what: &str) -> Result<String
     let report = child(what, "OCL_ICD_VENDORS", &folder.display().to_string());
     std::fs::remove_dir_all(&folder)?;
     report
+}
+
+/// In a process of its own, as drivers take signals over once in a process.
+fn drivers_leave_signals_to_the_application() -> Result<Completion, Failed> {
+    if !cfg!(unix) {
+        return Ok(Completion::ignored_with("needs the signals of Unix"));
+    }
+    if OpenclBackend.device_count().is_err() {
+        return Ok(Completion::ignored_with("there is no OpenCL device"));
+    }
+    let report = child("handlers", "WAKEGRAPH_OPENCL_LOWERING", "")?;
+    assert_eq!(report.lines().last(), Some("taken over: [], received: 1"), "{report}");
+    Ok(Completion::Completed)
+}
+
+#[cfg(unix)]
+mod signal_handlers {
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    use super::*;
+
+    /// Signals by which others ask a process for something, and those of faults.
+    const SIGNALS: [i32; 8] = [
+        libc::SIGHUP,
+        libc::SIGINT,
+        libc::SIGQUIT,
+        libc::SIGUSR1,
+        libc::SIGUSR2,
+        libc::SIGTERM,
+        libc::SIGABRT,
+        libc::SIGSEGV,
+    ];
+
+    static RECEIVED: AtomicUsize = AtomicUsize::new(0);
+
+    extern "C" fn receive(_: i32) {
+        RECEIVED.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Uses each device, and tells which signals the drivers have taken over, and whether a handler that is put
+    /// in afterwards gets its signal.
+    pub(super) fn tell() -> ExitCode {
+        let before = SIGNALS.map(handler);
+        for index in 0..OpenclBackend.device_count().unwrap() {
+            works(&opencl::open(index, OpenclOptions::new()).unwrap());
+        }
+        let taken = SIGNALS.into_iter().zip(before).filter(|&(signal, before)| handler(signal) != before);
+        let taken: Vec<_> = taken.map(|(signal, _)| signal).collect();
+        let own = receive as extern "C" fn(i32);
+        // SAFETY: the handler only counts.
+        unsafe { libc::signal(libc::SIGTERM, own as usize) };
+        // SAFETY: the handler only counts.
+        unsafe { libc::raise(libc::SIGTERM) };
+        println!("taken over: {taken:?}, received: {}", RECEIVED.load(Ordering::Relaxed));
+        ExitCode::SUCCESS
+    }
+
+    fn handler(signal: i32) -> usize {
+        let mut now = std::mem::MaybeUninit::<libc::sigaction>::zeroed();
+        // SAFETY: changes nothing; the place has room.
+        unsafe { libc::sigaction(signal, std::ptr::null(), now.as_mut_ptr()) };
+        // SAFETY: zeros, or what the function has written.
+        unsafe { now.assume_init() }.sa_sigaction
+    }
+}
+
+#[cfg(not(unix))]
+mod signal_handlers {
+    pub(super) fn tell() -> super::ExitCode {
+        super::ExitCode::FAILURE
+    }
 }
 
 /// What a process with this variable tells.

@@ -9,6 +9,7 @@ use parking_lot::Mutex;
 
 use super::query::{self, Query as _};
 use super::sys::{self, Context, Core, DriverResult, Extensions, Owned, call, create};
+use crate::hal::support::signal_handlers::keep_handlers;
 use crate::types::{Error, ErrorKind, Result};
 
 /// The driver's handle of a device or platform. It stays valid for the life of the process, or, for a
@@ -92,8 +93,11 @@ impl Platform {
 pub(super) fn create_context(core: &'static Core, devices: &[Id]) -> DriverResult<Owned<Context>> {
     let raw: Vec<_> = devices.iter().map(|device| device.raw()).collect();
     let count = raw.len() as sys::cl_uint;
-    // SAFETY: the devices are the library's own; no properties and no callback.
-    unsafe { create!(core, clCreateContext(ptr::null(), count, raw.as_ptr(), None, ptr::null_mut())) }
+    // Intel's CPU runtime takes signals over when it makes a context.
+    keep_handlers(|| {
+        // SAFETY: the devices are the library's own; no properties and no callback.
+        unsafe { create!(core, clCreateContext(ptr::null(), count, raw.as_ptr(), None, ptr::null_mut())) }
+    })
 }
 
 /// A device of a platform.
@@ -154,6 +158,13 @@ pub(super) fn devices() -> Result<Arc<[PlatformDevice]>> {
     if let Some(devices) = &*found {
         return Ok(devices.clone());
     }
+    // PoCL takes signals over when it is asked for its platform.
+    let devices = keep_handlers(find_devices)?;
+    *found = Some(devices.clone());
+    Ok(devices)
+}
+
+fn find_devices() -> Result<Arc<[PlatformDevice]>> {
     let core = sys::core().map_err(|why| {
         Error::new(ErrorKind::Unavailable, format!("the OpenCL library cannot be loaded: {why}")).help(
             "install an OpenCL loader, for instance Debian's ocl-icd-libopencl1, and a vendor's runtime",
@@ -184,9 +195,7 @@ pub(super) fn devices() -> Result<Arc<[PlatformDevice]>> {
         return Err(no_platform("no OpenCL platform has a device"));
     }
     sort(&mut devices);
-    let devices: Arc<[_]> = devices.into();
-    *found = Some(devices.clone());
-    Ok(devices)
+    Ok(devices.into())
 }
 
 fn no_platform(why: &str) -> Error {

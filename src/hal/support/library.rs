@@ -42,6 +42,8 @@ impl<T> StartedLibrary<T> {
     }
 }
 
+use super::signal_handlers::keep_handlers;
+
 /// The first of the libraries that can be loaded.
 ///
 /// # Errors
@@ -50,7 +52,7 @@ pub(crate) fn open(names: &[impl AsRef<OsStr>]) -> Result<Library, String> {
     let mut reasons = Vec::new();
     for name in names {
         // SAFETY: a vendor's library, whose initialisers may run on any thread.
-        match unsafe { Library::new(name.as_ref()) } {
+        match keep_handlers(|| unsafe { Library::new(name.as_ref()) }) {
             Ok(library) => return Ok(library),
             // The source is the loader's own words, which name the library.
             Err(error) => reasons.push(

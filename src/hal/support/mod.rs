@@ -31,6 +31,7 @@
 //! | [`device_context`] | what the objects of a device know of it |
 //! | [`health`] | names a device in errors, and remembers why it is lost |
 //! | `library` | loads a vendor's library |
+//! | [`signal_handlers`] | keeps the process's signal handlers while a driver is loaded or compiles |
 //! | [`refusal`] | the errors of calls that a backend itself refuses |
 //!
 //! Imports `types` and the contract in `hal`.
@@ -64,6 +65,7 @@ pub(crate) mod refusal;
 pub(crate) mod replaced;
 pub(crate) mod retired;
 pub(crate) mod signal_event;
+pub(crate) mod signal_handlers;
 pub(crate) mod signals;
 pub(crate) mod source_params;
 pub(crate) mod spirv;

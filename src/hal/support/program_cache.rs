@@ -7,6 +7,7 @@ use std::sync::Arc;
 
 use parking_lot::Mutex;
 
+use super::signal_handlers::keep_handlers;
 use crate::types::Result;
 
 /// Compiled programs by all that they were compiled from: source, options, target.
@@ -31,7 +32,7 @@ impl<K: PartialEq, P: ?Sized> ProgramCache<K, P> {
             return Ok(known);
         }
         // Without the lock, as it takes long. Two threads that compile the same use one of the two.
-        let program = compile()?;
+        let program = keep_handlers(compile)?;
         let mut programs = self.programs.lock();
         if let Some(known) = find(&programs, &key) {
             return Ok(known);
