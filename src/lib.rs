@@ -32,12 +32,13 @@ pub use plan::{ExecutionOrder, Instruction, Partition, PartitionKind, PartitionP
 pub use runtime::timeline::{self, Timeline};
 pub use runtime::{
     AnyParam, Applied, Buffer, CancelOnDrop, CommandBuilder, CommandGroup, CommandGroupBuilder, CopySource,
-    Device, DeviceProfiling, DynamicParam, Event, ExecutableGraph, Explanation, FinalizeOptions, Graph,
-    GraphMemory, Health, HostAccess, HostAccesses, HostBuffer, HostMut, HostPoolStats, HostRef, HostSource,
-    Layout, LearnedDuration, Loan, MemoryArg, NativeAccess, NativeEvent, NodeBuilder, NodeTimes, ParamValue,
-    PartitionExplanation, PartitionProgress, PartitionState, PartitionTimes, PartitionWait, Profile,
-    ProfileTimeline, Queue, ReadAccess, Recording, RectCopy, ScratchArena, Submission, SubmissionProgress,
-    SubmitBuilder, TaskOutput, Update, WaitMode, WakePolicy, WriteAccess, dlpack, kernel, read, write,
+    Device, DeviceClock, DeviceProfiling, DynamicParam, Event, ExecutableGraph, Explanation, FinalizeOptions,
+    Graph, GraphMemory, Health, HostAccess, HostAccesses, HostBuffer, HostMut, HostPoolStats, HostRef,
+    HostSource, Layout, LearnedDuration, Loan, MemoryArg, NativeAccess, NativeEvent, NodeBuilder, NodeTimes,
+    ParamValue, PartitionExplanation, PartitionProgress, PartitionState, PartitionTimes, PartitionWait,
+    Profile, ProfileTimeline, Queue, ReadAccess, Recording, RectCopy, ScratchArena, Submission,
+    SubmissionProgress, SubmitBuilder, TaskOutput, Update, WaitMode, WakePolicy, WriteAccess, dlpack, kernel,
+    read, write,
 };
 pub use types::{
     Access, AccessMode, BoxError, CommandKind, CommandKinds, DeviceId, Error, ErrorKind, Fault, Pitch,

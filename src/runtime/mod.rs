@@ -38,6 +38,7 @@ pub use builder::node::NodeBuilder;
 pub use builder::parameter::{AnyParam, DynamicParam, ParamValue};
 pub use builder::{Graph, NativeAccess};
 pub use completion::wake_policy::WakePolicy;
+pub use execution::device_clock::DeviceClock;
 pub use execution::event::Event;
 pub use execution::executable_graph::ExecutableGraph;
 pub use execution::explain::{Explanation, LearnedDuration, PartitionExplanation, PartitionWait, WaitMode};

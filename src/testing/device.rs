@@ -3,7 +3,7 @@
 use std::any::Any;
 use std::num::NonZeroUsize;
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use super::command_buffer::FakeCommandBuffer;
 use super::control::FakeControl;
@@ -25,6 +25,7 @@ pub struct FakeDevice {
     info: DeviceInfo,
     capabilities: Capabilities,
     schedule: Arc<FakeSchedule>,
+    clock_error: Duration,
 }
 
 impl FakeDevice {
@@ -43,7 +44,8 @@ impl FakeDevice {
         let info = DeviceInfo { backend: "fake", selector, name, ..null.info().clone() };
         let schedule = Arc::new(FakeSchedule::new(&options));
         let control = FakeControl::new(&schedule);
-        (Arc::new(Self { null, info, capabilities: options.capabilities, schedule }), control)
+        let FakeOptions { capabilities, clock_error, .. } = options;
+        (Arc::new(Self { null, info, capabilities, schedule, clock_error }), control)
     }
 }
 
@@ -74,7 +76,7 @@ unsafe impl Device for FakeDevice {
 
     /// A count of events, not of time: it advances with every enqueue and completion.
     fn clock(&self) -> Result<ClockSample> {
-        Ok(ClockSample::new(self.schedule.timestamp(), Instant::now()))
+        Ok(ClockSample::new(self.schedule.timestamp(), Instant::now()).error(self.clock_error))
     }
 
     fn allocate(&self, desc: &MemoryDesc) -> Result<Arc<dyn Memory>> {

@@ -13,13 +13,14 @@ pub struct FakeOptions {
     pub(super) timing: Option<FakeTiming>,
     pub(super) name: String,
     pub(super) capabilities: Capabilities,
+    pub(super) clock_error: Duration,
 }
 
 impl FakeOptions {
     /// A device that completes at once, notifies, and can do everything.
     pub fn new() -> Self {
         let capabilities = Capabilities { batches: true, ..null_device().capabilities().clone() };
-        Self { manual: false, timing: None, name: "fake".into(), capabilities }
+        Self { manual: false, timing: None, name: "fake".into(), capabilities, clock_error: Duration::ZERO }
     }
 
     /// Whether enqueued work stays pending until the [`FakeControl`](super::FakeControl) completes it.
@@ -59,6 +60,12 @@ impl FakeOptions {
     #[must_use]
     pub fn timing(self, timing: FakeTiming) -> Self {
         Self { manual: true, timing: Some(timing), ..self }.notifies(false)
+    }
+
+    /// How far apart the device's clock and the host's may have been read.
+    #[must_use]
+    pub fn clock_error(self, clock_error: Duration) -> Self {
+        Self { clock_error, ..self }
     }
 
     /// The device's selector and name.

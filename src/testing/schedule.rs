@@ -69,7 +69,7 @@ struct PendingEnqueue {
 
 impl FakeSchedule {
     pub(super) fn new(options: &FakeOptions) -> Self {
-        let FakeOptions { manual, timing, name, capabilities } = options.clone();
+        let FakeOptions { manual, timing, name, capabilities, clock_error: _ } = options.clone();
         let notifies = capabilities.notifies;
         Self { manual, notifies, timing, name, polls: AtomicU64::new(0), state: Mutex::default() }
     }

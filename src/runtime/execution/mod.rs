@@ -4,6 +4,7 @@ pub(crate) mod abandoned_start;
 pub(crate) mod catch_panics;
 pub(crate) mod conflicts;
 pub(crate) mod deadline;
+pub(crate) mod device_clock;
 pub(crate) mod event;
 pub(crate) mod executable;
 pub(crate) mod executable_graph;

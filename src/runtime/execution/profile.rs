@@ -3,11 +3,12 @@
 use std::fmt;
 use std::time::Duration;
 
-use crate::hal::{ClockSample, Event, EventProfile};
+use crate::hal::{Event, EventProfile};
 use crate::runtime::completion::clock::{self, nanoseconds};
+use crate::runtime::execution::device_clock::{ClockOffset, DeviceClock};
 use crate::runtime::execution::labels::Labels;
 use crate::runtime::resource::device::Device;
-use crate::types::{CommandKind, DeviceId};
+use crate::types::CommandKind;
 
 /// Times of one run, relative to its submission. Recorded when the executable was finalized with
 /// [`profiling`](crate::FinalizeOptions::profiling), and, without the nodes of devices, when one of
@@ -18,6 +19,11 @@ pub struct Profile {
     pub nodes: Vec<NodeTimes>,
     /// Every partition, in plan order.
     pub partitions: Vec<PartitionTimes>,
+    /// The devices that the times of partitions and nodes are from, each with the error of all of its times.
+    ///
+    /// Within that error, partitions begin after what they depend on has ended. Where the clocks run differently
+    /// fast, times may contradict that order.
+    pub clocks: Vec<DeviceClock>,
 }
 
 /// One node's times.
@@ -66,15 +72,16 @@ impl Profile {
         origin: u64,
     ) -> Self {
         let since = |at: u64| Duration::from_nanos(at.saturating_sub(origin));
-        let mut profile = Self::default();
-        let mut clocks = Clocks::default();
+        let mut times = PlacedTimes::collect(labels, event_of, host_times);
+        let mut profile = Self { clocks: times.place(origin), ..Self::default() };
         for (index, device) in labels.devices.iter().enumerate() {
             let nodes = labels.plan.nodes(index);
+            let moved = times.profiles[index].take();
             let mut times: Vec<(u64, u64)> = Vec::new();
             let mut whole = None;
             match device {
-                Some(device) => {
-                    if let Some(moved) = event_of(index).and_then(|event| clocks.times(device, event)) {
+                Some(_) => {
+                    if let Some(moved) = moved {
                         times = moved.commands.iter().map(|t| (t.start, t.end)).collect();
                         whole = Some((moved.start, moved.end)).filter(|_| times.is_empty());
                         // It is the only node of its partition.
@@ -119,39 +126,82 @@ impl Profile {
     }
 }
 
-/// How the clocks of the devices of one profile stand to the runtime's.
-///
-/// Each is asked once. What the host does between reading the device's clock and its own shifts all
-/// times of the device, so with two samples the times of one device would disagree among
-/// themselves.
-#[derive(Default)]
-pub(crate) struct Clocks(Vec<(DeviceId, Option<ClockSample>)>);
+/// The times of partitions on the runtime's clock, while they are brought in line with each other.
+struct PlacedTimes<'l> {
+    labels: &'l Labels,
+    /// Of each partition of a device: on that device's clock until they are placed.
+    profiles: Vec<Option<EventProfile>>,
+    /// The begin and the end of each partition that is placed.
+    spans: Vec<Option<(u64, u64)>>,
+}
 
-impl Clocks {
-    /// The times of what the event last signalled, moved to the runtime's clock. `None` where it has none.
-    pub(crate) fn times(&mut self, device: &Device, event: &dyn Event) -> Option<EventProfile> {
-        let mut times = event.profile().ok()?;
-        let sample = self.of(device)?;
-        let ours = clock::at(sample.host);
-        let move_one = |at: &mut u64| match at.checked_sub(sample.device) {
-            Some(later) => *at = ours.saturating_add(later),
-            None => *at = ours.saturating_sub(sample.device - *at),
+impl<'l> PlacedTimes<'l> {
+    fn collect<'r>(
+        labels: &'l Labels,
+        event_of: impl Fn(usize) -> Option<&'r dyn Event>,
+        host_times: &[(usize, u64, u64)],
+    ) -> Self {
+        let profile = |(index, device): (usize, &Option<Device>)| {
+            event_of(index).filter(|_| device.is_some())?.profile().ok()
         };
-        [&mut times.submitted, &mut times.start, &mut times.end].into_iter().for_each(move_one);
-        for command in &mut times.commands {
-            [&mut command.start, &mut command.end].into_iter().for_each(move_one);
+        let profiles = labels.devices.iter().enumerate().map(profile).collect();
+        let mut spans = vec![None; labels.devices.len()];
+        for &(index, start, end) in host_times {
+            spans[index] = Some((start, end));
         }
-        Some(times)
+        Self { labels, profiles, spans }
     }
 
-    /// `None` where the device does not tell.
-    pub(crate) fn of(&mut self, device: &Device) -> Option<ClockSample> {
-        if let Some((_, sample)) = self.0.iter().find(|(known, _)| *known == device.id()) {
-            return *sample;
+    /// The times of a partition of this device that is not placed yet.
+    fn open(&self, index: usize, device: &Device) -> Option<&EventProfile> {
+        let is_open = self.labels.devices[index].as_ref() == Some(device) && self.spans[index].is_none();
+        self.profiles[index].as_ref().filter(|_| is_open)
+    }
+
+    /// Moves all times to the runtime's clock, one device after the other: within the error of the device's
+    /// clock, where its partitions have begun and ended in the order that the run knows. Gives the clocks.
+    fn place(&mut self, origin: u64) -> Vec<DeviceClock> {
+        let (mut clocks, labels) = (Vec::new(), self.labels);
+        for (first, device) in labels.devices.iter().enumerate() {
+            let Some(device) = device.as_ref().filter(|device| self.open(first, device).is_some()) else {
+                continue;
+            };
+            let offset = ClockOffset::sampled(device).map(|offset| self.narrowed(offset, device, origin));
+            for index in first..self.profiles.len() {
+                if self.open(index, device).is_none() {
+                    continue;
+                }
+                let placed = self.profiles[index].take().zip(offset).map(|(mut times, offset)| {
+                    offset.move_times(&mut times);
+                    times
+                });
+                self.spans[index] = placed.as_ref().map(|times| (times.start, times.end));
+                self.profiles[index] = placed;
+            }
+            clocks.extend(offset.map(|offset| DeviceClock::new(device, offset)));
         }
-        let sample = device.hal().clock().ok();
-        self.0.push((device.id(), sample));
-        sample
+        clocks
+    }
+
+    /// The offset of a device's clock, with what the placed partitions before and after its own say about it.
+    fn narrowed(&self, mut offset: ClockOffset, device: &Device, origin: u64) -> ClockOffset {
+        let now = clock::now();
+        for later in 0..self.profiles.len() {
+            if let Some(times) = self.open(later, device) {
+                offset.not_before(times.start, origin);
+                offset.not_after(times.end, now);
+            }
+            for &earlier in self.labels.plan.predecessors(later) {
+                let earlier = earlier as usize;
+                if let Some((times, (_, end))) = self.open(later, device).zip(self.spans[earlier]) {
+                    offset.not_before(times.start, end);
+                }
+                if let Some((times, (start, _))) = self.open(earlier, device).zip(self.spans[later]) {
+                    offset.not_after(times.end, start);
+                }
+            }
+        }
+        offset
     }
 }
 
@@ -198,6 +248,27 @@ mod tests {
     use super::*;
     use crate::runtime::{FinalizeOptions, Graph, read};
     use crate::testing::{FakeDevice, FakeOptions};
+
+    /// The device's clock is read with a large error, by which the copy seems to end when the profile is made.
+    #[test]
+    fn what_the_run_knows_corrects_a_clock_within_its_error() {
+        let options = FakeOptions::new().clock_error(Duration::from_secs(3600));
+        let device = Device::from_hal(FakeDevice::open(options).0);
+        let (x, host) = (device.buffer::<u32>(4).unwrap(), device.host_buffer::<u32>(4).unwrap());
+        let mut graph = Graph::new(&device);
+        graph.copy(&x, &host);
+        graph.host_task((read(&host),), async |(_host,)| ());
+        let exec = graph.finalize_with(FinalizeOptions::new().profiling(true)).unwrap();
+        let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+        let profile = runtime.block_on(async {
+            let mut submission = exec.submit();
+            (&mut submission).await.unwrap();
+            submission.profile().unwrap()
+        });
+        let [copy, task] = &profile.nodes[..] else { panic!("{profile:?}") };
+        assert!(copy.end <= task.start, "{profile:?}");
+        assert!(copy.start <= copy.end && profile.clocks[0].error < Duration::from_secs(60), "{profile:?}");
+    }
 
     /// The null device's clock counts events, so it drifts from the host's as far as a clock can.
     #[test]

@@ -15,11 +15,10 @@ use std::thread::ThreadId;
 use std::time::Duration;
 
 use crate::runtime::completion::clock;
+use crate::runtime::execution::device_clock::{Clocks, DeviceClock};
 use crate::runtime::execution::labels::Labels;
 use crate::runtime::execution::polls::PollMoments;
-use crate::runtime::execution::profile::Clocks;
 use crate::runtime::execution::run::{PartitionMoments, Run, RunRecorder, RunTrace};
-use crate::runtime::resource::device::Device;
 use crate::types::ResourceId;
 
 /// What ran when, on the host and on all devices, on one clock.
@@ -45,8 +44,8 @@ use crate::types::ResourceId;
 /// ```
 ///
 /// All times are since the beginning of the recording. Those of host tasks are the host's. Those of
-/// a device's partitions are the device's where it has been asked for them, by [`Device::profile`]
-/// or at [finalize](crate::FinalizeOptions::profiling). Else they are what the host knows: the
+/// a device's partitions are the device's where it has been asked for them, by
+/// [`Device::profile`](crate::Device::profile) or at [finalize](crate::FinalizeOptions::profiling). Else they are what the host knows: the
 /// partition was enqueued, what it waits for was over, and its end was noticed.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 #[non_exhaustive]
@@ -54,7 +53,7 @@ pub struct Timeline {
     /// The runs that were submitted while it was recorded.
     pub runs: Vec<TimelineRun>,
     /// The devices whose own times are in it.
-    pub clocks: Vec<TimelineClock>,
+    pub clocks: Vec<DeviceClock>,
     /// The threads that ran host tasks: their names, numbered where several have the same.
     pub threads: Vec<String>,
     /// How many runs were in flight, from each of these times on.
@@ -67,16 +66,6 @@ pub struct Timeline {
     pub omitted: u64,
     /// How many polls were left out, as a recording keeps 1,000 of each host task.
     pub omitted_polls: u64,
-}
-
-/// How a device's clock was brought in line with the host's.
-#[derive(Clone, PartialEq, Eq, Debug)]
-#[non_exhaustive]
-pub struct TimelineClock {
-    /// What opens the device.
-    pub device: String,
-    /// How far its times may be off. Zero where the device's clock is the host's.
-    pub error: Duration,
 }
 
 /// A run: one submission of an executable, or one command of a queue.
@@ -214,7 +203,6 @@ impl Drop for TimelineRecording {
 struct Builder {
     start: u64,
     clocks: Clocks,
-    devices: Vec<(Device, Duration)>,
     runs: Vec<TimelineRun>,
     /// When the partitions of each queue were seen to have ended.
     queue_ends: HashMap<u64, u64>,
@@ -282,14 +270,7 @@ impl Builder {
         let waits_for = labels.plan.predecessors(index);
         let device = labels.devices[index].as_ref();
         let times = device.zip(run.timed_event(index)).filter(|_| succeeded);
-        let times = times.and_then(|(device, event)| {
-            let times = self.clocks.times(device, event)?;
-            let error = self.clocks.of(device)?.error;
-            if !self.devices.iter().any(|(known, _)| known == device) {
-                self.devices.push((device.clone(), error));
-            }
-            Some(times)
-        });
+        let times = times.and_then(|(device, event)| self.clocks.times(device, event));
         let span = |start: u64, end: u64, measured| TimelineSpan {
             start: self.since_start(start),
             end: self.since_start(end.max(start)),
@@ -338,12 +319,8 @@ impl Builder {
 
     fn finish(self, omitted: u64) -> Timeline {
         let (in_flight, memory) = self.counters();
-        let clocks = self
-            .devices
-            .iter()
-            .map(|(device, error)| TimelineClock { device: device.selector().to_owned(), error: *error });
         Timeline {
-            clocks: clocks.collect(),
+            clocks: self.clocks.known(),
             threads: numbered(&self.threads),
             in_flight,
             memory,
