@@ -6,6 +6,7 @@
 use std::ffi::c_void;
 use std::process::ExitCode;
 use std::ptr;
+use std::time::{Duration, Instant};
 
 use libtest_mimic::{Arguments, Completion, Failed, Trial};
 use opencl3::command_queue::CommandQueue;
@@ -34,14 +35,24 @@ fn main() -> ExitCode {
     libtest_mimic::run(&arguments, trials()).exit_code()
 }
 
-const FAILED_EVENT: &str = "a_failed_event_fails_the_submission";
+/// The tests in which an event fails that commands wait for.
+const FAILED_EVENTS: [&str; 3] = [
+    "a_failed_event_fails_the_submission",
+    "a_loan_comes_after_all_that_is_in_flight",
+    "a_join_comes_after_all_that_is_in_flight",
+];
+
+/// Time in which a command that wrongly starts ends. A correct result does not depend on it.
+const A_MOMENT: Duration = Duration::from_millis(200);
 
 type Test = (&'static str, fn(&Application));
 
 const TESTS: &[Test] = &[
     ("buffers_and_events_go_in_and_out_without_the_host", buffers_and_events_go_in_and_out_without_the_host),
     ("submissions_wait_for_events_of_the_user", submissions_wait_for_events_of_the_user),
-    (FAILED_EVENT, a_failed_event_fails_the_submission),
+    (FAILED_EVENTS[0], a_failed_event_fails_the_submission),
+    (FAILED_EVENTS[1], a_loan_comes_after_all_that_is_in_flight),
+    (FAILED_EVENTS[2], a_join_comes_after_all_that_is_in_flight),
     ("host_tasks_wait_for_native_events_too", host_tasks_wait_for_native_events_too),
     ("objects_may_be_released_in_any_order", objects_may_be_released_in_any_order),
     ("objects_of_another_context_are_refused", objects_of_another_context_are_refused),
@@ -63,7 +74,7 @@ fn trials() -> Vec<Trial> {
         for (index, &id) in devices.iter().enumerate() {
             trials.push(Trial::ignorable_test(format!("{index}/{name}"), move || {
                 let app = Application::new(ptr::with_exposed_provenance_mut(id));
-                if name == FAILED_EVENT && app.device.info().driver.starts_with("Portable") {
+                if FAILED_EVENTS.contains(&name) && app.device.info().driver.starts_with("Portable") {
                     return Ok(Completion::ignored_with("PoCL 3.1 ends the process when an event fails"));
                 }
                 test(&app);
@@ -134,6 +145,14 @@ impl Application {
         graph.finalize().unwrap()
     }
 
+    /// A copy of the buffer to another one, which it gives, too.
+    fn copy(&self, x: &Buffer<u32>) -> (ExecutableGraph, Buffer<u32>) {
+        let y = self.device.buffer::<u32>(LEN).unwrap();
+        let mut graph = Graph::new(&self.device);
+        graph.copy(x, &y);
+        (graph.finalize().unwrap(), y)
+    }
+
     fn user_event(&self) -> ClEvent {
         ClEvent::new(create_user_event(self.context.get()).unwrap())
     }
@@ -142,6 +161,18 @@ impl Application {
         // SAFETY: the event is alive.
         unsafe { self.device.import_event(event.get()) }.unwrap()
     }
+}
+
+/// Whether the command has ended after a moment.
+fn has_ended(event: &ClEvent) -> bool {
+    let start = Instant::now();
+    while start.elapsed() < A_MOMENT {
+        if event.command_execution_status().unwrap().0 <= CL_COMPLETE {
+            return true;
+        }
+        std::thread::yield_now();
+    }
+    false
 }
 
 fn two_steps(x: u32) -> u32 {
@@ -189,6 +220,58 @@ fn a_failed_event_fails_the_submission(app: &Application) {
         exec.submit().await.unwrap();
         assert_eq!(x.to_vec().await.unwrap(), [two_steps(1); LEN]);
     });
+}
+
+/// One of two submissions that read the buffer fails while the other still waits.
+fn a_loan_comes_after_all_that_is_in_flight(app: &Application) {
+    let _inside = app.runtime.enter();
+    let mut theirs = app.buffer();
+    app.fill(&mut theirs, 1).wait().unwrap();
+    let x = app.import(&theirs);
+    let ((fails, _), (works, copy)) = (app.copy(&x), app.copy(&x));
+    let (first, second) = (app.user_event(), app.user_event());
+    let failing = fails.prepare().after_native(&app.wait(&first)).submit();
+    let working = works.prepare().after_native(&app.wait(&second)).submit();
+    // SAFETY: the queue is alive.
+    let loan = unsafe { x.lend_to(AccessMode::ReadWrite, app.queue.get()) }.unwrap();
+    let filled = app.fill(&mut theirs, 99);
+    app.queue.flush().unwrap();
+    set_user_event_status(first.get(), -5).unwrap();
+    assert!(!has_ended(&filled), "the application writes what a submission is going to read");
+    set_user_event_status(second.get(), CL_COMPLETE).unwrap();
+    app.runtime.block_on(async {
+        failing.await.unwrap_err();
+        working.await.unwrap();
+        assert_eq!(copy.to_vec().await.unwrap(), [1; LEN]);
+        filled.wait().unwrap();
+        drop(loan);
+        assert_eq!(x.to_vec().await.unwrap(), [99; LEN]);
+    });
+}
+
+/// A submission fails while the one that it was ordered after still waits.
+fn a_join_comes_after_all_that_is_in_flight(app: &Application) {
+    let _inside = app.runtime.enter();
+    let mut theirs = app.buffer();
+    app.fill(&mut theirs, 1).wait().unwrap();
+    let x = app.import(&theirs);
+    let (works, (fails, _)) = (app.steps(&x), app.copy(&x));
+    let (first, second) = (app.user_event(), app.user_event());
+    let working = works.prepare().after_native(&app.wait(&first)).submit();
+    let failing = fails.prepare().after_native(&app.wait(&second)).submit();
+    // SAFETY: the queue is alive.
+    unsafe { failing.join(app.queue.get()) }.unwrap();
+    let filled = app.fill(&mut theirs, 99);
+    app.queue.flush().unwrap();
+    set_user_event_status(second.get(), -5).unwrap();
+    assert!(!has_ended(&filled), "the application overtakes the submission before the one that failed");
+    set_user_event_status(first.get(), CL_COMPLETE).unwrap();
+    filled.wait().unwrap();
+    app.runtime.block_on(async {
+        working.await.unwrap();
+        failing.await.unwrap_err();
+    });
+    assert_eq!(app.read(&theirs), [99; LEN]);
 }
 
 fn host_tasks_wait_for_native_events_too(app: &Application) {

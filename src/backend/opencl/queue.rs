@@ -141,10 +141,11 @@ impl OpenclQueue {
     ) -> DriverResult<(Arc<DriverQueue>, Option<Owned<Event>>)> {
         let mut on_profiled = self.on_profiled.lock();
         let (queue, is_profiled) = self.select(timed, *on_profiled, waits)?;
-        if !waits.foreign.is_empty() {
-            waits.wait_for_each(queue);
+        // A barrier for each: Intel's CPU runtime ends one as soon as one of its events fails.
+        for &event in &waits.events {
+            queue.barrier(&[event], false)?;
         }
-        let start = queue.barrier(&waits.events, timed || self.desc.profiling)?;
+        let start = queue.barrier(&[], timed || self.desc.profiling)?;
         *on_profiled = is_profiled;
         Ok((Arc::clone(queue), start))
     }

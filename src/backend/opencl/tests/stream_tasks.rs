@@ -5,8 +5,9 @@ use std::ffi::c_void;
 use std::sync::Arc;
 use std::time::Duration;
 
+use super::super::features::POCL;
 use super::super::signal::OpenclEvent;
-use super::{devices, end, pending, queue};
+use super::{CODE, devices, end, pending, queue};
 use crate::hal::{Command, Event, EventStatus, NativeCommand, NativeStream, Queue, Signal, WaitList};
 
 /// Time in which a command that wrongly starts ends. A correct result does not depend on it.
@@ -54,5 +55,31 @@ fn what_follows_a_stream_task_comes_after_all_of_it() {
             assert!(matches!(event.wait(None), EventStatus::Complete));
         }
         drop(gate);
+    }
+}
+
+/// Intel's CPU runtime ends a barrier as soon as one of its events fails. PoCL ends the process then.
+#[test]
+fn a_stream_task_waits_for_the_end_of_each_dependency() {
+    for device in devices().into_iter().filter(|device| device.context.platform.name != POCL) {
+        let (first, second) = (queue(&device), queue(&device));
+        let ((fails, fail), (works, end_work)) = (pending(&device, &second), pending(&device, &second));
+        let event = || Arc::new(OpenclEvent::new(&device.context)) as Arc<dyn Event>;
+        let [task_done, behind] = [(); 2].map(|()| event());
+        // SAFETY: it touches no memory.
+        let task = unsafe { NativeCommand::new("task", Vec::new(), |_: &NativeStream<'_>| Ok(())) };
+        let enqueue = |command, wait: WaitList<'_>, event| {
+            // SAFETY: the commands touch no memory.
+            unsafe { first.enqueue(&Arc::new(command), wait, Signal::new(event)) }.unwrap();
+        };
+        let needed: &[&dyn Event] = &[&*fails, &*works];
+        enqueue(Command::StreamTask(task), WaitList::dependencies(needed), &task_done);
+        enqueue(Command::Empty, WaitList::NONE, &behind);
+        end(&device, &fail, CODE);
+        let status = behind.wait(Some(A_MOMENT));
+        assert!(matches!(status, EventStatus::Pending), "it overtook what the task waits for: {status:?}");
+        end(&device, &end_work, 0);
+        assert!(matches!(behind.wait(None), EventStatus::Complete));
+        assert!(matches!(task_done.wait(None), EventStatus::Failed(_)));
     }
 }
