@@ -13,7 +13,10 @@ use opencl3::command_queue::CommandQueue;
 use opencl3::context::Context;
 use opencl3::device::{CL_DEVICE_TYPE_ALL, Device as ClDevice};
 use opencl3::event::{CL_COMPLETE, Event as ClEvent, create_user_event, set_user_event_status};
-use opencl3::memory::{Buffer as ClBuffer, CL_MEM_READ_ONLY, CL_MEM_READ_WRITE, ClMem};
+use opencl3::memory::{
+    Buffer as ClBuffer, CL_MEM_HOST_NO_ACCESS, CL_MEM_HOST_READ_ONLY, CL_MEM_HOST_WRITE_ONLY,
+    CL_MEM_READ_ONLY, CL_MEM_READ_WRITE, ClMem,
+};
 use opencl3::platform::get_platforms;
 use opencl3::types::{CL_FALSE, cl_uint};
 use tokio::runtime::{Builder, Runtime};
@@ -57,6 +60,8 @@ const TESTS: &[Test] = &[
     ("objects_may_be_released_in_any_order", objects_may_be_released_in_any_order),
     ("objects_of_another_context_are_refused", objects_of_another_context_are_refused),
     ("buffers_that_do_not_fit_are_refused", buffers_that_do_not_fit_are_refused),
+    ("buffers_that_are_closed_to_the_host_are_refused", buffers_that_are_closed_to_the_host_are_refused),
+    ("slices_of_a_part_of_a_buffer_are_used_in_place", slices_of_a_part_of_a_buffer_are_used_in_place),
     ("what_is_over_can_be_joined", what_is_over_can_be_joined),
     ("a_loan_lasts_until_the_events_that_it_is_held_for", a_loan_lasts_until_the_events_that_it_is_held_for),
     ("loans_follow_submissions_without_the_host", loans_follow_submissions_without_the_host),
@@ -385,6 +390,54 @@ fn buffers_that_do_not_fit_are_refused(app: &Application) {
     // SAFETY: the handle is that of a live buffer.
     let error = unsafe { app.device.import_memory::<u32>(constant.get(), LEN) }.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::InvalidArgument, "{error}");
+}
+
+fn buffers_that_are_closed_to_the_host_are_refused(app: &Application) {
+    for closed in [CL_MEM_HOST_READ_ONLY, CL_MEM_HOST_WRITE_ONLY, CL_MEM_HOST_NO_ACCESS] {
+        let flags = CL_MEM_READ_WRITE | closed;
+        // SAFETY: there is no host memory behind it.
+        let whole: ClBuffer<cl_uint> =
+            unsafe { ClBuffer::create(&app.context, flags, LEN, ptr::null_mut()) }.unwrap();
+        // SAFETY: the part is within the buffer, whose flags it inherits.
+        let part = unsafe { whole.create_sub_buffer(CL_MEM_READ_WRITE, 0, LEN / 2) }.unwrap();
+        for (handle, len) in [(whole.get(), LEN), (part.get(), LEN / 2)] {
+            // SAFETY: the handle is that of a live buffer.
+            let error = unsafe { app.device.import_memory::<u32>(handle, len) }.unwrap_err();
+            assert_eq!(error.kind(), ErrorKind::InvalidArgument, "{error}");
+            assert!(error.to_string().contains("without CL_MEM_HOST_READ_ONLY"), "{error}");
+        }
+    }
+}
+
+/// Of a part of a buffer OpenCL makes no further parts.
+fn slices_of_a_part_of_a_buffer_are_used_in_place(app: &Application) {
+    // In bytes a multiple of the alignment that any device asks for.
+    const UNIT: usize = 2048;
+    // SAFETY: there is no host memory behind it.
+    let mut theirs: ClBuffer<cl_uint> =
+        unsafe { ClBuffer::create(&app.context, CL_MEM_READ_WRITE, 4 * UNIT, ptr::null_mut()) }.unwrap();
+    // SAFETY: the buffer is not used otherwise.
+    unsafe { app.queue.enqueue_fill_buffer(&mut theirs, &[1_u32], 0, 16 * UNIT, &[]) }.unwrap();
+    app.queue.finish().unwrap();
+    // SAFETY: the part is within the buffer.
+    let part = unsafe { theirs.create_sub_buffer(CL_MEM_READ_WRITE, UNIT, 2 * UNIT) }.unwrap();
+    // SAFETY: the handle is that of a live buffer; the test orders what uses it.
+    let x = unsafe { app.device.import_memory::<u32>(part.get(), 2 * UNIT) }.unwrap();
+    drop(part);
+    let mut expected = vec![1; 4 * UNIT];
+    for range in [0..2 * UNIT, 0..UNIT, UNIT..2 * UNIT, 1..UNIT, UNIT - 3..2 * UNIT - 5] {
+        let slice = x.slice(range.clone()).unwrap();
+        let mut graph = Graph::new(&app.device);
+        graph.launch(step(&slice), Range::linear(slice.len()));
+        let exec = graph.finalize().unwrap();
+        app.runtime.block_on(exec.submit()).unwrap();
+        expected[UNIT..][range].iter_mut().for_each(|x| *x = 3 * *x + 1);
+    }
+    let mut values = vec![0; 4 * UNIT];
+    // SAFETY: the queue is finished before the values are used.
+    unsafe { app.queue.enqueue_read_buffer(&theirs, CL_FALSE, 0, &mut values, &[]) }.unwrap();
+    app.queue.finish().unwrap();
+    assert_eq!(values, expected);
 }
 
 fn what_is_over_can_be_joined(app: &Application) {

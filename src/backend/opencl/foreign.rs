@@ -67,14 +67,26 @@ pub(super) unsafe fn memory(
         return Err(invalid("kernels may only read, or only write, the memory object")
             .help("create it with CL_MEM_READ_WRITE"));
     }
+    if flags & (sys::CL_MEM_HOST_READ_ONLY | sys::CL_MEM_HOST_WRITE_ONLY | sys::CL_MEM_HOST_NO_ACCESS) != 0 {
+        let remedy =
+            "create it without CL_MEM_HOST_READ_ONLY, CL_MEM_HOST_WRITE_ONLY and CL_MEM_HOST_NO_ACCESS";
+        return Err(invalid("the host may not both read and write the memory object").help(remedy));
+    }
     let size: usize = query.value(sys::CL_MEM_SIZE)?;
     if len == 0 || len > size {
         let why = format!("{len} bytes are not a part of a memory object of {size}");
         return Err(Error::new(ErrorKind::InvalidSize, why));
     }
+    let whole = match query.value(sys::CL_MEM_ASSOCIATED_MEMOBJECT)? {
+        0 => None,
+        address => {
+            let whole = ptr::with_exposed_provenance_mut::<c_void>(address);
+            Some((retain!(core, clRetainMemObject(whole)), query.value(sys::CL_MEM_OFFSET)?))
+        }
+    };
     let buffer = retain!(core, clRetainMemObject(handle));
     let desc = MemoryDesc { len, kind: MemoryKind::Device };
-    Ok(OpenclMemory::new(&desc, OpenclAllocation::of_buffer(context, buffer)))
+    Ok(OpenclMemory::new(&desc, OpenclAllocation::of_buffer(context, buffer, whole)))
 }
 
 /// # Safety

@@ -23,7 +23,7 @@ use crate::hal::support::kernel_declaration::{
 };
 use crate::hal::support::refusal::foreign;
 use crate::hal::support::source_params::{self, FoundParam, FoundType};
-use crate::hal::{Kernel, KernelArg, KernelDesc, MemoryView, Param, dialect};
+use crate::hal::{Kernel, KernelArg, KernelDesc, Param, dialect};
 use crate::types::{Error, ErrorKind, Range, Result};
 
 /// A kernel of a built program.
@@ -255,27 +255,14 @@ fn address(
         // Drivers for CPUs launch sooner with a buffer object than with an address.
         (_, Some(buffer)) if is_whole => OpenclAddress::Buffer(buffer.raw()),
         (Some(start), _) => OpenclAddress::Pointer(start + view.offset()),
-        (None, Some(buffer)) => {
-            let part = part(context, buffer, view)?;
+        (None, Some(_)) => {
+            let part = memory.part(context, view.offset(), view.len())?;
             let address = OpenclAddress::Buffer(part.raw());
             parts.push(part);
             address
         }
         (None, None) => return Err(foreign("memory")),
     })
-}
-
-/// A part of a buffer, as a buffer object of its own.
-fn part(
-    context: &OpenclContext,
-    buffer: &Owned<MemObject>,
-    view: &MemoryView,
-) -> DriverResult<Owned<MemObject>> {
-    let region = sys::cl_buffer_region { origin: view.offset(), size: view.len() };
-    let (whole, flags, kind) = (buffer.raw(), sys::CL_MEM_READ_WRITE, sys::CL_BUFFER_CREATE_TYPE_REGION);
-    let region = (&raw const region).cast();
-    // SAFETY: the buffer is alive, and the kind says that there is a region behind the pointer.
-    unsafe { create!(context.core, clCreateSubBuffer(whole, flags, kind, region)) }
 }
 
 impl Kernel for OpenclKernel {

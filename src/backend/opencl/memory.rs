@@ -13,7 +13,7 @@ use std::ptr::{self, NonNull};
 use std::sync::Arc;
 
 use super::context::{BufferPlace, OpenclContext};
-use super::sys::{self, Core, DriverResult, MemObject, OpenclFailure, Owned, call, get};
+use super::sys::{self, Core, DriverResult, MemObject, OpenclFailure, Owned, call, create, get};
 use crate::hal::support::driver_memory::{DriverAllocation, DriverMemory};
 use crate::hal::support::refusal::foreign;
 use crate::hal::{MemoryDesc, MemoryKind};
@@ -33,6 +33,8 @@ pub(super) type OpenclMemory = DriverMemory<OpenclAllocation>;
 pub(super) struct OpenclAllocation {
     /// Released before the shared memory. Without it, the block is a mapped buffer object on the host.
     buffer: Option<Buffer>,
+    /// If that is a part of another one: the whole, and the offset in it.
+    whole: Option<(Owned<MemObject>, usize)>,
     /// Without it, the buffer object is the device's own.
     block: Option<HostBlock>,
     context: Arc<OpenclContext>,
@@ -110,9 +112,14 @@ impl HostBlock {
 }
 
 impl OpenclAllocation {
-    /// A buffer object that the application has made.
-    pub(super) fn of_buffer(context: &Arc<OpenclContext>, buffer: Owned<MemObject>) -> Self {
-        Self { buffer: Some(Arc::new(buffer)), block: None, context: Arc::clone(context) }
+    /// A buffer object that the application has made. If it is a part of another one, `whole` is that one and
+    /// the offset in it.
+    pub(super) fn of_buffer(
+        context: &Arc<OpenclContext>,
+        buffer: Owned<MemObject>,
+        whole: Option<(Owned<MemObject>, usize)>,
+    ) -> Self {
+        Self { buffer: Some(Arc::new(buffer)), whole, block: None, context: Arc::clone(context) }
     }
 
     /// Whether the device can access it: it has the same driver's context.
@@ -123,13 +130,33 @@ impl OpenclAllocation {
     /// Whether a kernel can be given the part from this offset on, or only a copy of it.
     pub(super) fn is_argument(&self, device: &OpenclContext, offset: usize) -> bool {
         let features = &device.features;
-        let is_part = features.sub_buffers && offset.is_multiple_of(features.part_alignment);
+        let origin = self.whole.as_ref().map_or(0, |(_, origin)| *origin);
+        let is_part = features.sub_buffers && (origin + offset).is_multiple_of(features.part_alignment);
         self.usm_address().is_some() || self.buffer_in(device).is_some() && (offset == 0 || is_part)
     }
 
     /// The buffer object, for devices of its context.
     pub(super) fn buffer_in(&self, device: &OpenclContext) -> Option<&Buffer> {
         self.buffer.as_ref().filter(|_| self.is_in(device))
+    }
+
+    /// A part of the buffer object, as a buffer object of its own, for devices of its context. A part of a part
+    /// is made of the whole, as OpenCL makes none of a part.
+    pub(super) fn part(
+        &self,
+        device: &OpenclContext,
+        offset: usize,
+        size: usize,
+    ) -> Result<Owned<MemObject>> {
+        let (from, origin) = match &self.whole {
+            Some((whole, origin)) => (whole, *origin),
+            None => (&**self.buffer_in(device).ok_or_else(|| foreign("memory"))?, 0),
+        };
+        let region = sys::cl_buffer_region { origin: origin + offset, size };
+        let (from, flags, kind) = (from.raw(), sys::CL_MEM_READ_WRITE, sys::CL_BUFFER_CREATE_TYPE_REGION);
+        let region = (&raw const region).cast();
+        // SAFETY: the buffer is alive, and the kind says that there is a region behind the pointer.
+        Ok(unsafe { create!(device.core, clCreateSubBuffer(from, flags, kind, region)) }?)
     }
 
     /// Has `transfer` enqueue on the device's own queue, and waits for it.
@@ -186,7 +213,7 @@ impl DriverAllocation for OpenclAllocation {
             (false, MemoryKind::Device) => (None, Some(create_zeroed(context, len))),
         };
         let buffer = buffer.transpose().map_err(refused)?.map(Arc::new);
-        Ok(Self { buffer, block, context: Arc::clone(context) })
+        Ok(Self { buffer, whole: None, block, context: Arc::clone(context) })
     }
 
     fn context(&self) -> &Arc<OpenclContext> {
