@@ -527,12 +527,17 @@ fn wrong_updates_can_be_set_right(device: &Arc<dyn Device>) {
     }
 }
 
-/// Without shared memory, several devices of a context must not use parts of one buffer at once.
+/// Without shared memory, several devices of a context must not use parts of one buffer at once, nor one device
+/// a buffer and a part of it.
 fn devices_that_share_buffers_order_their_parts(device: &Arc<dyn Device>) {
     for shared_memory in [true, false] {
         let whole = with_options(device, OpenclOptions::new().shared_memory(shared_memory));
-        let Ok(parts) = whole.sub_devices(NonZeroUsize::MIN.saturating_add(1)) else { continue };
-        for part in parts {
+        let mut devices = whole.sub_devices(NonZeroUsize::MIN.saturating_add(1)).unwrap_or_default();
+        if !device.info().driver.starts_with("NVIDIA") {
+            // There a part is never a buffer object of its own.
+            devices.push(whole);
+        }
+        for part in devices {
             let has_shared_memory = part.capabilities().commands.contains(CommandKinds::USM_COPY);
             assert!(!has_shared_memory || shared_memory);
             assert_eq!(part.capabilities().concurrent_parts, has_shared_memory);

@@ -42,7 +42,7 @@ impl OpenclDevice {
     }
 
     fn of(platform: &Arc<Platform>, id: Id, selector: String, options: OpenclOptions) -> Result<Self> {
-        let (raw, alone) = (platform.context()?, platform.devices.len() == 1);
+        let (raw, alone) = platform.context(id)?;
         let context = OpenclContext::new(platform, &raw, alone, id, None, selector, options)?;
         Ok(Self { context: Arc::new(context) })
     }

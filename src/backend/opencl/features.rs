@@ -52,7 +52,9 @@ pub(super) struct OpenclFeatures {
 /// How a device records command-buffers.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct RecordingFeatures {
-    /// A recording can be enqueued again while it is pending.
+    /// A recording can be enqueued again, behind its last run, while that is pending.
+    pub(super) repeats: bool,
+    /// Such a recording has to be made for simultaneous use.
     pub(super) simultaneous: bool,
     /// What can be changed in a recording: bits of `CL_MUTABLE_DISPATCH_*`.
     pub(super) mutable: sys::cl_mutable_dispatch_fields_khr,
@@ -102,7 +104,10 @@ impl OpenclFeatures {
 impl RecordingFeatures {
     fn read(device: &impl Query) -> Option<Self> {
         // Before 0.9.5 the functions had other signatures: such a device replays.
-        extension(device, "cl_khr_command_buffer").filter(|&reported| reported >= version(0, 9, 5))?;
+        let reported = extension(device, "cl_khr_command_buffer")?;
+        if reported < version(0, 9, 5) {
+            return None;
+        }
         let bits = |what| device.value::<sys::cl_bitfield>(what).unwrap_or(0);
         if bits(sys::CL_DEVICE_COMMAND_BUFFER_REQUIRED_QUEUE_PROPERTIES_KHR) != 0 {
             // Recordings are made for in-order queues without profiling.
@@ -111,8 +116,12 @@ impl RecordingFeatures {
         let capabilities = bits(sys::CL_DEVICE_COMMAND_BUFFER_CAPABILITIES_KHR);
         // Before 0.9.2 updates were passed as a linked list: such a device makes a new recording.
         let updates = extension(device, "cl_khr_command_buffer_mutable_dispatch").unwrap_or(0);
+        // From then on, simultaneous use is that of runs without an order between them, which there are none of.
+        let repeats_by_itself = reported >= version(0, 9, 8);
+        let simultaneous = capabilities & sys::CL_COMMAND_BUFFER_CAPABILITY_SIMULTANEOUS_USE_KHR != 0;
         Some(Self {
-            simultaneous: capabilities & sys::CL_COMMAND_BUFFER_CAPABILITY_SIMULTANEOUS_USE_KHR != 0,
+            repeats: repeats_by_itself || simultaneous,
+            simultaneous: simultaneous && !repeats_by_itself,
             mutable: match updates >= version(0, 9, 2) {
                 true => bits(sys::CL_DEVICE_MUTABLE_DISPATCH_CAPABILITIES_KHR),
                 false => 0,
@@ -187,9 +196,10 @@ pub(super) fn capabilities(
         max_work_groups: [usize::MAX; 3],
         // NVIDIA's driver (580) cuts an offset to 32 bits without a word.
         max_global_index: if nvidia { u32::MAX as usize } else { usize::MAX },
-        // Unless it is shared virtual memory, the specification leaves undefined what happens to a
-        // buffer object that several devices of a context use at once.
-        concurrent_parts: features.shared_memory || alone,
+        // Unless it is shared virtual memory, the specification leaves undefined what happens to a buffer object
+        // that several devices of a context use at once, or that one device uses beside a part of it that is a
+        // buffer object of its own.
+        concurrent_parts: features.shared_memory || alone && !features.sub_buffers,
         global_offset: true,
         // `lower.rs` passes a copy of a part that the driver does not accept.
         view_alignment: 1,
@@ -204,7 +214,10 @@ pub(super) fn capabilities(
 }
 
 #[cfg(test)]
+#[expect(unsafe_code, reason = "answers as a driver does")]
 mod tests {
+    use std::ffi::c_void;
+
     use super::*;
 
     #[test]
@@ -212,6 +225,46 @@ mod tests {
         assert_eq!(parse_version("OpenCL 3.0 PoCL HSTR: pthread"), (3, 0));
         assert_eq!(parse_version("OpenCL 1.2"), (1, 2));
         assert_eq!(parse_version("nonsense"), (1, 2));
+    }
+
+    /// A device that has version 0.9.`patch` of command-buffers, with these capabilities.
+    fn recording(patch: u32, capabilities: sys::cl_bitfield) -> Option<RecordingFeatures> {
+        let mut entry = version(0, 9, patch).to_ne_bytes().to_vec();
+        entry.extend(b"cl_khr_command_buffer");
+        entry.resize(4 + sys::CL_NAME_VERSION_MAX_NAME_SIZE, 0);
+        let device = |what, size, place: *mut c_void, needed: *mut usize| {
+            let answer = match what {
+                sys::CL_DEVICE_EXTENSIONS_WITH_VERSION => entry.clone(),
+                sys::CL_DEVICE_COMMAND_BUFFER_CAPABILITIES_KHR => capabilities.to_ne_bytes().to_vec(),
+                _ => vec![0; size],
+            };
+            if !needed.is_null() {
+                // SAFETY: the place is that of a number.
+                unsafe { needed.write(answer.len()) };
+            }
+            if !place.is_null() {
+                // SAFETY: the caller has asked for the size.
+                unsafe { place.cast::<u8>().copy_from_nonoverlapping(answer.as_ptr(), answer.len()) };
+            }
+            Ok(())
+        };
+        RecordingFeatures::read(&device)
+    }
+
+    #[test]
+    fn recordings_repeat_as_their_version_says() {
+        let simultaneous = sys::CL_COMMAND_BUFFER_CAPABILITY_SIMULTANEOUS_USE_KHR;
+        assert!(recording(4, simultaneous).is_none());
+        for (patch, capabilities, repeats, flag) in [
+            (5, 0, false, false),
+            (5, simultaneous, true, true),
+            (7, 0, false, false),
+            (8, 0, true, false),
+            (8, simultaneous, true, false),
+        ] {
+            let found = recording(patch, capabilities).unwrap();
+            assert_eq!((found.repeats, found.simultaneous), (repeats, flag), "0.9.{patch}");
+        }
     }
 
     #[test]

@@ -41,7 +41,8 @@ pub(super) struct Platform {
     /// All devices in the driver's order: the context is for these.
     pub(super) devices: Vec<Id>,
     pub(super) extensions: Extensions,
-    /// The context that all whole devices share while one is open: buffers and events do not leave it.
+    /// The context that all whole devices share while one is open: buffers and events do not leave it, and no
+    /// device can be added to it.
     context: Mutex<Weak<Owned<Context>>>,
 }
 
@@ -77,15 +78,23 @@ impl Platform {
         self.id.raw()
     }
 
-    /// The context of the platform's whole devices.
-    pub(super) fn context(&self) -> Result<Arc<Owned<Context>>> {
-        let mut known = self.context.lock();
+    /// A context for one of the platform's whole devices, and whether it is the only one there: the context is
+    /// that of all, unless the driver refuses that because of one of the others.
+    pub(super) fn context(&self, device: Id) -> Result<(Arc<Owned<Context>>, bool)> {
+        let (mut known, alone) = (self.context.lock(), self.devices.len() == 1);
         if let Some(context) = known.upgrade() {
-            return Ok(context);
+            return Ok((context, alone));
         }
-        let context = Arc::new(create_context(self.core, &self.devices)?);
+        let context = match create_context(self.core, &self.devices) {
+            Err(failure) if !alone => {
+                let error = Error::from(failure);
+                tracing::warn!(target: "wakegraph::opencl", %error, "no context for all devices of a platform");
+                return Ok((Arc::new(create_context(self.core, &[device])?), true));
+            }
+            created => Arc::new(created?),
+        };
         *known = Arc::downgrade(&context);
-        Ok(context)
+        Ok((context, alone))
     }
 }
 

@@ -173,7 +173,7 @@ impl OpenclQueue {
             return Ok(StartedWork { event, failure: Some(failure.clone()), ..StartedWork::default() });
         }
         let recording = request.recording.filter(|recording| {
-            let free = recording.simultaneous || request.previous.is_none_or(|run| run.is_final());
+            let free = recording.repeats || request.previous.is_none_or(|run| run.is_final());
             // A driver that skips commands starts a recording whatever fails.
             let can_fail = !waits.foreign.is_empty();
             free && !can_fail && request.times == TimesWanted::None && recording.fits(queue)

@@ -17,8 +17,8 @@ use crate::hal::support::command_list::CommandList;
 pub(super) struct OpenclRecording {
     raw: NonNull<c_void>,
     pub(super) context: Arc<OpenclContext>,
-    /// It can be enqueued again while it is pending.
-    pub(super) simultaneous: bool,
+    /// It can be enqueued again, behind its last run, while that is pending.
+    pub(super) repeats: bool,
     /// The handle by which each command can be changed; null for one that cannot be.
     pub(super) handles: Vec<sys::cl_mutable_command_khr>,
     /// The fields that can be changed; 0 in a recording that is not for updates.
@@ -45,18 +45,17 @@ impl OpenclRecording {
         updatable: bool,
     ) -> DriverResult<Self> {
         let features = context.features.recording.ok_or(sys::missing("clCreateCommandBufferKHR"))?;
-        let simultaneous = features.simultaneous;
         let mutable = if updatable { features.mutable } else { 0 };
         let flag = |set: bool, flag| if set { flag } else { 0 };
         let flags = flag(mutable != 0, sys::CL_COMMAND_BUFFER_MUTABLE_KHR)
-            | flag(simultaneous, sys::CL_COMMAND_BUFFER_SIMULTANEOUS_USE_KHR);
+            | flag(features.simultaneous, sys::CL_COMMAND_BUFFER_SIMULTANEOUS_USE_KHR);
         let properties = [sys::CL_COMMAND_BUFFER_FLAGS_KHR, flags, 0];
         let properties = if flags == 0 { ptr::null() } else { properties.as_ptr() };
         let (extensions, queue) = (&context.platform.extensions, context.service()?.raw());
         // SAFETY: one queue, which is alive; the list of properties ends in 0.
         let raw = unsafe { get!(extensions, clCreateCommandBufferKHR(1, &raw const queue, properties)) }?;
-        let handles = Vec::with_capacity(list.commands.len());
-        let mut recording = Self { raw, context: Arc::clone(context), simultaneous, handles, mutable };
+        let (repeats, handles) = (features.repeats, Vec::with_capacity(list.commands.len()));
+        let mut recording = Self { raw, context: Arc::clone(context), repeats, handles, mutable };
         for command in &list.commands {
             let (mut handle, mut count) = (ptr::null_mut(), 0);
             // On an in-order queue the operations follow each other as they are recorded.

@@ -172,3 +172,41 @@ fn a_copy_on_the_host_whose_second_marker_is_refused_fails() {
         assert_eq!(outcome, (true, [0; 4]));
     }
 }
+
+unsafe extern "C" fn refuse_several(
+    properties: *const sys::cl_context_properties,
+    count: u32,
+    devices: *const *mut c_void,
+    callback: Option<unsafe extern "C" fn(*const std::ffi::c_char, *const c_void, usize, *mut c_void)>,
+    data: *mut c_void,
+    code: *mut i32,
+) -> *mut c_void {
+    if count > 1 {
+        // SAFETY: the place is that of a code.
+        unsafe { code.write(sys::CL_DEVICE_NOT_AVAILABLE) };
+        return std::ptr::null_mut();
+    }
+    let create = sys::core().unwrap().clCreateContext.unwrap();
+    // SAFETY: passed on to the caller.
+    unsafe { create(properties, count, devices, callback, data, code) }
+}
+
+/// Another device of the platform is broken, or another process keeps it for itself.
+#[test]
+fn a_device_is_opened_beside_one_that_cannot_be() {
+    for index in 0..OpenclBackend.device_count().unwrap_or(0) {
+        let device = OpenclDevice::open_changed(index, OpenclOptions::new(), |platform| {
+            let mut core = platform.core.clone();
+            core.clCreateContext = Some(refuse_several);
+            platform.core = kept(core);
+            // The platforms of a machine without GPUs have one device each.
+            platform.devices.push(platform.devices[0]);
+        });
+        let (device, event) = (device.unwrap(), |device: &OpenclDevice| OpenclEvent::new(&device.context));
+        let done: Arc<dyn Event> = Arc::new(event(&device));
+        let signal = Signal::new(&done);
+        // SAFETY: the command uses no memory.
+        unsafe { queue(&device).enqueue(&Arc::new(Command::Empty), WaitList::NONE, signal) }.unwrap();
+        assert!(matches!(done.wait(None), EventStatus::Complete));
+    }
+}
