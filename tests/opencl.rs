@@ -527,8 +527,8 @@ fn wrong_updates_can_be_set_right(device: &Arc<dyn Device>) {
     }
 }
 
-/// Without shared memory, several devices of a context must not use parts of one buffer at once, nor one device
-/// a buffer and a part of it.
+/// Without shared memory, several devices of a context must not use parts of one buffer at once,
+/// nor one device a buffer and a part of it.
 fn devices_that_share_buffers_order_their_parts(device: &Arc<dyn Device>) {
     for shared_memory in [true, false] {
         let whole = with_options(device, OpenclOptions::new().shared_memory(shared_memory));
@@ -834,8 +834,8 @@ mod signal_handlers {
         RECEIVED.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Uses each device, and tells which signals the drivers have taken over, and whether a handler that is put
-    /// in afterwards gets its signal.
+    /// Uses each device, and tells which signals the drivers have taken over, and whether a handler
+    /// that is put in afterwards gets its signal.
     pub(super) fn tell() -> ExitCode {
         let before = SIGNALS.map(handler);
         for index in 0..OpenclBackend.device_count().unwrap() {

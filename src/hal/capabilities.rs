@@ -83,9 +83,9 @@ pub struct Capabilities {
     pub max_work_groups: [usize; 3],
     /// Largest global index that a work-item can have, its offset included.
     pub max_global_index: usize,
-    /// Whether several queues, of this device and of others, may use different parts of one allocation of this
-    /// device at the same time, also where one of them writes. Where they may not, accesses to one allocation have to
-    /// be ordered whichever bytes they are to.
+    /// Whether several queues, of this device and of others, may use different parts of one
+    /// allocation of this device at the same time, also where one of them writes. Where they may
+    /// not, accesses to one allocation have to be ordered whichever bytes they are to.
     pub concurrent_parts: bool,
     /// Whether a launch's indices can start at an offset.
     pub global_offset: bool,

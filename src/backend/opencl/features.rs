@@ -116,7 +116,8 @@ impl RecordingFeatures {
         let capabilities = bits(sys::CL_DEVICE_COMMAND_BUFFER_CAPABILITIES_KHR);
         // Before 0.9.2 updates were passed as a linked list: such a device makes a new recording.
         let updates = extension(device, "cl_khr_command_buffer_mutable_dispatch").unwrap_or(0);
-        // From then on, simultaneous use is that of runs without an order between them, which there are none of.
+        // From then on, simultaneous use is that of runs without an order between them, which there
+        // are none of.
         let repeats_by_itself = reported >= version(0, 9, 8);
         let simultaneous = capabilities & sys::CL_COMMAND_BUFFER_CAPABILITY_SIMULTANEOUS_USE_KHR != 0;
         Some(Self {
@@ -196,9 +197,9 @@ pub(super) fn capabilities(
         max_work_groups: [usize::MAX; 3],
         // NVIDIA's driver (580) cuts an offset to 32 bits without a word.
         max_global_index: if nvidia { u32::MAX as usize } else { usize::MAX },
-        // Unless it is shared virtual memory, the specification leaves undefined what happens to a buffer object
-        // that several devices of a context use at once, or that one device uses beside a part of it that is a
-        // buffer object of its own.
+        // Unless it is shared virtual memory, the specification leaves undefined what happens to a
+        // buffer object that several devices of a context use at once, or that one device uses
+        // beside a part of it that is a buffer object of its own.
         concurrent_parts: features.shared_memory || alone && !features.sub_buffers,
         global_offset: true,
         // `lower.rs` passes a copy of a part that the driver does not accept.

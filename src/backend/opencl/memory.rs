@@ -112,8 +112,8 @@ impl HostBlock {
 }
 
 impl OpenclAllocation {
-    /// A buffer object that the application has made. If it is a part of another one, `whole` is that one and
-    /// the offset in it.
+    /// A buffer object that the application has made. If it is a part of another one, `whole` is
+    /// that one and the offset in it.
     pub(super) fn of_buffer(
         context: &Arc<OpenclContext>,
         buffer: Owned<MemObject>,
@@ -140,8 +140,8 @@ impl OpenclAllocation {
         self.buffer.as_ref().filter(|_| self.is_in(device))
     }
 
-    /// A part of the buffer object, as a buffer object of its own, for devices of its context. A part of a part
-    /// is made of the whole, as OpenCL makes none of a part.
+    /// A part of the buffer object, as a buffer object of its own, for devices of its context. A
+    /// part of a part is made of the whole, as OpenCL makes none of a part.
     pub(super) fn part(
         &self,
         device: &OpenclContext,

@@ -41,8 +41,8 @@ pub(super) struct Platform {
     /// All devices in the driver's order: the context is for these.
     pub(super) devices: Vec<Id>,
     pub(super) extensions: Extensions,
-    /// The context that all whole devices share while one is open: buffers and events do not leave it, and no
-    /// device can be added to it.
+    /// The context that all whole devices share while one is open: buffers and events do not leave
+    /// it, and no device can be added to it.
     context: Mutex<Weak<Owned<Context>>>,
 }
 
@@ -78,8 +78,8 @@ impl Platform {
         self.id.raw()
     }
 
-    /// A context for one of the platform's whole devices, and whether it is the only one there: the context is
-    /// that of all, unless the driver refuses that because of one of the others.
+    /// A context for one of the platform's whole devices, and whether it is the only one there: the
+    /// context is that of all, unless the driver refuses that because of one of the others.
     pub(super) fn context(&self, device: Id) -> Result<(Arc<Owned<Context>>, bool)> {
         let (mut known, alone) = (self.context.lock(), self.devices.len() == 1);
         if let Some(context) = known.upgrade() {

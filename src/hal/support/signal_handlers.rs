@@ -1,10 +1,12 @@
 //! Keeps the process's signal handlers while a driver is loaded or compiles.
 //!
-//! Compilers in drivers take signals over. LLVM's handler for `SIGTERM` and `SIGINT` ends the process, also
-//! if the application, or tokio, puts in a handler of its own later, because that calls the one before it.
-//! The handler for `SIGSEGV` that Intel's offline compiler leaves behind jumps to a frame that is gone.
+//! Compilers in drivers take signals over. LLVM's handler for `SIGTERM` and `SIGINT` ends the
+//! process, also if the application, or tokio, puts in a handler of its own later, because that
+//! calls the one before it. The handler for `SIGSEGV` that Intel's offline compiler leaves behind
+//! jumps to a frame that is gone.
 
-/// Calls a driver, and puts back the handlers that it has replaced. Calls may overlap, and be nested.
+/// Calls a driver, and puts back the handlers that it has replaced. Calls may overlap, and be
+/// nested.
 ///
 /// A handler that the application puts in meanwhile stays, unless the driver replaces it.
 pub(crate) fn keep_handlers<T>(call: impl FnOnce() -> T) -> T {
@@ -25,8 +27,8 @@ mod platform {
     };
     use parking_lot::Mutex;
 
-    /// What compilers take over. `SIGFPE` is not among them: PoCL's own handler makes a kernel that divides by
-    /// zero go on.
+    /// What compilers take over. `SIGFPE` is not among them: PoCL's own handler makes a kernel that
+    /// divides by zero go on.
     const SIGNALS: [c_int; 14] = [
         SIGHUP, SIGINT, SIGQUIT, SIGILL, SIGTRAP, SIGABRT, SIGBUS, SIGSEGV, SIGSYS, SIGUSR1, SIGUSR2,
         SIGTERM, SIGXCPU, SIGXFSZ,
@@ -68,8 +70,8 @@ mod platform {
         }
     }
 
-    /// Whether a driver has replaced the handler `before`: the application's lies in the same object as this
-    /// crate.
+    /// Whether a driver has replaced the handler `before`: the application's lies in the same
+    /// object as this crate.
     fn is_the_drivers(now: &libc::sigaction, before: &libc::sigaction) -> bool {
         let is_function = ![libc::SIG_DFL, libc::SIG_IGN].contains(&now.sa_sigaction);
         let own = handler as fn(c_int) -> Option<libc::sigaction> as usize;

@@ -12,7 +12,8 @@ use crate::runtime::resource::device::Device;
 pub struct DeviceClock {
     /// What opens the device.
     pub device: String,
-    /// How far all of its times may be off, in the same direction. Zero where the device's clock is the host's.
+    /// How far all of its times may be off, in the same direction. Zero where the device's clock is
+    /// the host's.
     pub error: Duration,
 }
 
@@ -30,8 +31,9 @@ impl DeviceClock {
 }
 
 impl ClockOffset {
-    /// Reads the clocks until what the samples have in common is exact enough. On a busy machine a sample may be
-    /// off by a time slice: the thread stands still between two readings. `None` where the device does not tell.
+    /// Reads the clocks until what the samples have in common is exact enough. On a busy machine a
+    /// sample may be off by a time slice: the thread stands still between two readings. `None`
+    /// where the device does not tell.
     pub(crate) fn sampled(device: &Device) -> Option<Self> {
         const MOST_SAMPLES: usize = 8;
         const EXACT: Duration = Duration::from_micros(5);
@@ -54,7 +56,8 @@ impl ClockOffset {
         Self { least: offset - error, most: offset + error }
     }
 
-    /// What both say. Where they contradict each other, as a clock has drifted, what the more exact one says.
+    /// What both say. Where they contradict each other, as a clock has drifted, what the more exact
+    /// one says.
     fn joined(self, other: Self) -> Self {
         let both = Self { least: self.least.max(other.least), most: self.most.min(other.most) };
         match both.least <= both.most {
@@ -74,7 +77,8 @@ impl ClockOffset {
         u64::try_from((i128::from(device) + offset).max(0)).unwrap_or(u64::MAX)
     }
 
-    /// Takes into account that a time of the device's is not before one of ours, as far as that can be.
+    /// Takes into account that a time of the device's is not before one of ours, as far as that can
+    /// be.
     pub(crate) fn not_before(&mut self, device: u64, ours: u64) {
         self.least = (i128::from(ours) - i128::from(device)).clamp(self.least, self.most);
     }
@@ -96,12 +100,14 @@ impl ClockOffset {
 
 /// How the clocks of the devices of one profile, or of one timeline, stand to the runtime's.
 ///
-/// Each is found out once: with two offsets the times of one device would disagree among themselves.
+/// Each is found out once: with two offsets the times of one device would disagree among
+/// themselves.
 #[derive(Default)]
 pub(crate) struct Clocks(Vec<(Device, Option<ClockOffset>)>);
 
 impl Clocks {
-    /// The times of what the event last signalled, moved to the runtime's clock. `None` where it has none.
+    /// The times of what the event last signalled, moved to the runtime's clock. `None` where it
+    /// has none.
     pub(crate) fn times(&mut self, device: &Device, event: &dyn Event) -> Option<EventProfile> {
         let mut times = event.profile().ok()?;
         self.of(device)?.move_times(&mut times);

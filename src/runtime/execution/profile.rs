@@ -19,10 +19,11 @@ pub struct Profile {
     pub nodes: Vec<NodeTimes>,
     /// Every partition, in plan order.
     pub partitions: Vec<PartitionTimes>,
-    /// The devices that the times of partitions and nodes are from, each with the error of all of its times.
+    /// The devices that the times of partitions and nodes are from, each with the error of all of
+    /// its times.
     ///
-    /// Within that error, partitions begin after what they depend on has ended. Where the clocks run differently
-    /// fast, times may contradict that order.
+    /// Within that error, partitions begin after what they depend on has ended. Where the clocks
+    /// run at different rates, times may contradict that order.
     pub clocks: Vec<DeviceClock>,
 }
 
@@ -158,8 +159,9 @@ impl<'l> PlacedTimes<'l> {
         self.profiles[index].as_ref().filter(|_| is_open)
     }
 
-    /// Moves all times to the runtime's clock, one device after the other: within the error of the device's
-    /// clock, where its partitions have begun and ended in the order that the run knows. Gives the clocks.
+    /// Moves all times to the runtime's clock, one device after the other: within the error of the
+    /// device's clock, where its partitions have begun and ended in the order that the run knows.
+    /// Gives the clocks.
     fn place(&mut self, origin: u64) -> Vec<DeviceClock> {
         let (mut clocks, labels) = (Vec::new(), self.labels);
         for (first, device) in labels.devices.iter().enumerate() {
@@ -183,7 +185,8 @@ impl<'l> PlacedTimes<'l> {
         clocks
     }
 
-    /// The offset of a device's clock, with what the placed partitions before and after its own say about it.
+    /// The offset of a device's clock, with what the placed partitions before and after its own say
+    /// about it.
     fn narrowed(&self, mut offset: ClockOffset, device: &Device, origin: u64) -> ClockOffset {
         let now = clock::now();
         for later in 0..self.profiles.len() {
@@ -249,7 +252,8 @@ mod tests {
     use crate::runtime::{FinalizeOptions, Graph, read};
     use crate::testing::{FakeDevice, FakeOptions};
 
-    /// The device's clock is read with a large error, by which the copy seems to end when the profile is made.
+    /// The device's clock is read with a large error, by which the copy seems to end when the
+    /// profile is made.
     #[test]
     fn what_the_run_knows_corrects_a_clock_within_its_error() {
         let options = FakeOptions::new().clock_error(Duration::from_secs(3600));

@@ -101,22 +101,25 @@ impl Device {
         Ok(Buffer::whole(self.raw(pointer, Some(Box::new(keep_alive)))))
     }
 
-    /// A buffer of the first `len` elements of memory that another library has made in this device's driver
-    /// and context, under the driver's handle: on OpenCL a `cl_mem` with `CL_MEM_READ_WRITE` and without
-    /// `CL_MEM_HOST_*`, which may be a part of another one. The buffer has a reference of its own to it. On other backends memory has addresses: [`import`](Self::import) them.
+    /// A buffer of the first `len` elements of memory that another library has made in this
+    /// device's driver and context, under the driver's handle: on OpenCL a `cl_mem` with
+    /// `CL_MEM_READ_WRITE` and without `CL_MEM_HOST_*`, which may be a part of another one. The
+    /// buffer has a reference of its own to it. On other backends memory has addresses:
+    /// [`import`](Self::import) them.
     ///
     /// It is used as any other buffer. A device of the application's own context is opened by
     /// [`open_in_context`](crate::backend::opencl::open_in_context).
     ///
     /// # Errors
     /// [`FeatureNotSupported`](ErrorKind::FeatureNotSupported) where memory has no such handles;
-    /// [`InvalidArgument`](ErrorKind::InvalidArgument) for a null handle, one of another context, and one
-    /// that is not a buffer for reading and writing, by the host as well; [`InvalidSize`](ErrorKind::InvalidSize) for 0
-    /// elements, or for more than it has.
+    /// [`InvalidArgument`](ErrorKind::InvalidArgument) for a null handle, one of another context,
+    /// and one that is not a buffer for reading and writing, by the host as well;
+    /// [`InvalidSize`](ErrorKind::InvalidSize) for 0 elements, or for more than it has.
     ///
     /// # Safety
-    /// The handle is null or that of a live memory object. What else uses the memory, which includes other
-    /// imports of it or of parts of it, is ordered before and after submissions that do: by [`after_native`](crate::SubmitBuilder::after_native) and
+    /// The handle is null or that of a live memory object. What else uses the memory, which
+    /// includes other imports of it or of parts of it, is ordered before and after submissions that
+    /// do: by [`after_native`](crate::SubmitBuilder::after_native) and
     /// [`join`](crate::Submission::join), or by waiting on the host.
     pub unsafe fn import_memory<T: Pod>(&self, handle: *mut c_void, len: usize) -> Result<Buffer<T>> {
         let bytes = byte_len::<T>(len)?;

@@ -58,7 +58,8 @@ fn what_follows_a_stream_task_comes_after_all_of_it() {
     }
 }
 
-/// Intel's CPU runtime ends a barrier as soon as one of its events fails. PoCL ends the process then.
+/// Intel's CPU runtime ends a barrier as soon as one of its events fails. PoCL ends the process
+/// then.
 #[test]
 fn a_stream_task_waits_for_the_end_of_each_dependency() {
     for device in devices().into_iter().filter(|device| device.context.platform.name != POCL) {

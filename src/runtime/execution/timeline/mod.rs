@@ -45,8 +45,9 @@ use crate::types::ResourceId;
 ///
 /// All times are since the beginning of the recording. Those of host tasks are the host's. Those of
 /// a device's partitions are the device's where it has been asked for them, by
-/// [`Device::profile`](crate::Device::profile) or at [finalize](crate::FinalizeOptions::profiling). Else they are what the host knows: the
-/// partition was enqueued, what it waits for was over, and its end was noticed.
+/// [`Device::profile`](crate::Device::profile) or at [finalize](crate::FinalizeOptions::profiling).
+/// Else they are what the host knows: the partition was enqueued, what it waits for was over, and
+/// its end was noticed.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 #[non_exhaustive]
 pub struct Timeline {
