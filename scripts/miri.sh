@@ -1,13 +1,38 @@
 #!/usr/bin/env bash
-# Runs the parts without drivers and threads of their own under Miri, which alone sees references that alias, pointers used
-# beyond their provenance, and reads of uninitialised memory.
+# Runs what needs no driver under Miri, which alone sees references that alias, pointers used beyond their provenance, and
+# reads of uninitialised memory. It sees data races and leaks as well.
 #
-# Needs a nightly toolchain with the component `miri`. Not part of .ci/run.
+#   scripts/miri.sh              # everything: hours on two cores
+#   scripts/miri.sh graph plan   # these parts
+#
+# Needs a nightly toolchain: rustup toolchain install nightly --component miri --component rust-src. Not part of .ci/run.
+# Tests shrink their sizes under cfg(miri), and those that cannot run there are ignored with the reason.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
 # The host device's memory goes through addresses, as `hal::UsmPointer`s do.
 export MIRIFLAGS="-Zmiri-disable-isolation -Zmiri-permissive-provenance ${MIRIFLAGS:-}"
 export PROPTEST_CASES=${PROPTEST_CASES:-2}
-cargo +nightly miri test --locked --no-default-features --lib -- types:: graph:: plan:: runtime::completion::latch::
-cargo +nightly miri test --locked --no-default-features --test submission -- guards::
+
+miri() { cargo +nightly miri test --locked --no-default-features "$@"; }
+
+part() {
+    printf '\n== %s (%ss)\n' "$1" "$SECONDS"
+    case $1 in
+        types) miri --lib -- types:: util:: ;;
+        graph) miri --lib -- graph:: ;;
+        plan) miri --lib -- plan:: ;;
+        latch) miri --lib -- runtime::completion:: ;;
+        conflicts) miri --lib -- runtime::execution::conflicts:: ;;
+        execution) miri --lib -- runtime::execution::executable:: runtime::execution::run:: runtime::execution::submission:: ;;
+        resources) miri --lib -- runtime::resource:: ;;
+        host) miri --lib -- backend::host:: hal:: && miri --test hal_host --test hal_host_commands ;;
+        guards) miri --test submission -- guards:: ;;
+        service) miri --test service ;;
+        programs) PROPTEST_CASES=${MIRI_PROGRAMS:-100} miri --test programs ;;
+        *) echo "no part $1" >&2; return 1 ;;
+    esac
+}
+
+[ $# -gt 0 ] || set -- types graph plan latch conflicts execution resources host guards service programs
+for name in "$@"; do part "$name"; done

@@ -61,7 +61,7 @@ fn events_of_an_in_order_queue_become_final_in_order() {
     let device = device(4);
     let queue = queue(&*device, QueueOrder::InOrder);
     let buffer = |_| one(&*device, || Ok(()));
-    let buffers: Vec<_> = (0..500).map(buffer).collect();
+    let buffers: Vec<_> = (0..if cfg!(miri) { 20 } else { 500 }).map(buffer).collect();
     let events: Vec<_> = buffers.iter().map(|buffer| start(&*device, &**buffer, &*queue, &[])).collect();
     for (i, event) in events.iter().enumerate().rev().step_by(37) {
         assert_complete(&**event);
@@ -100,16 +100,17 @@ fn enqueues_of_one_command_buffer_never_overlap() {
         running.store(false, Ordering::SeqCst);
         Ok(())
     });
+    const EACH: usize = if cfg!(miri) { 10 } else { 250 };
     std::thread::scope(|scope| {
         for thread in 0..4 {
             let (buffer, queue, device) = (&buffer, &queues[thread % 2], &device);
             scope.spawn(move || {
-                let events: Vec<_> = (0..250).map(|_| start(&**device, &**buffer, &**queue, &[])).collect();
+                let events: Vec<_> = (0..EACH).map(|_| start(&**device, &**buffer, &**queue, &[])).collect();
                 events.iter().for_each(|event| assert_complete(&**event));
             });
         }
     });
-    assert_eq!(count.load(Ordering::SeqCst), 1000);
+    assert_eq!(count.load(Ordering::SeqCst), 4 * EACH);
 }
 
 #[test]
@@ -117,11 +118,12 @@ fn concurrent_enqueues_of_one_buffer_do_not_deadlock() {
     let device = device(2);
     let queues = [queue(&*device, QueueOrder::InOrder), queue(&*device, QueueOrder::InOrder)];
     let buffers = [one(&*device, || Ok(())), one(&*device, || Ok(()))];
+    const ENQUEUES: usize = if cfg!(miri) { 50 } else { 2000 };
     std::thread::scope(|scope| {
         for thread in 0..2 {
             let (queues, buffers, device) = (&queues, &buffers, &device);
             scope.spawn(move || {
-                for i in 0..2000 {
+                for i in 0..ENQUEUES {
                     let (buffer, queue) = (&buffers[(i + thread) % 2], &queues[i / 2 % 2]);
                     start(&**device, &**buffer, &**queue, &[]);
                 }
@@ -146,12 +148,13 @@ fn ten_thousand_pending_enqueues() {
             counted.fetch_add(1, Ordering::SeqCst);
             Ok(())
         });
-        for _ in 0..10_000 {
+        const COUNT: usize = if cfg!(miri) { 100 } else { 10_000 };
+        for _ in 0..COUNT {
             start(&*device, &*buffer, &*queue, &[]);
         }
         release.open();
         queue.finish().unwrap();
-        assert_eq!(count.load(Ordering::SeqCst), 10_000);
+        assert_eq!(count.load(Ordering::SeqCst), COUNT);
     }
 }
 

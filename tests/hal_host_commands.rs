@@ -41,7 +41,7 @@ fn combine(i: usize, inputs: impl Iterator<Item = u64>) -> u64 {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(64))]
+    #![proptest_config(ProptestConfig::with_cases(if cfg!(miri) { 2 } else { 64 }))]
 
     #[test]
     fn a_graph_computes_what_a_sequential_run_computes((after, failing) in graphs(), profiling: bool) {

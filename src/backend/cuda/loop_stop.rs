@@ -2,10 +2,10 @@
 //!
 //! Each run of a graph with loops has a number, which a memset before the launch writes to a word on the
 //! device. The kernel that decides about a loop ([`decide`](super::control_flow::decide)) compares it with a
-//! word in pinned memory, where the host writes the number of the run whose loops are to end. So a word that is
-//! written late never ends the loops of a later run. The runs of a graph come one after the other, and one word
-//! serves all of them: it has the number of the earliest run that has been asked to stop and is not known to be
-//! over.
+//! word in pinned memory, where the host writes the number of the run whose loops are to end. So a word that
+//! is written late never ends the loops of a later run. The runs of a graph come one after the other, and one
+//! word serves all of them: it has the number of the earliest run that has been asked to stop and is not
+//! known to be over.
 //!
 //! The kernel reads both words and the flag at the same time. The host's memory is about a microsecond away.
 #![expect(unsafe_code, reason = "calls the driver")]

@@ -35,7 +35,10 @@ const fn options(partition: PartitionPolicy) -> PlanOptions {
 /// As many cases as `PROPTEST_CASES` says, or so many. A failure is reported as the smallest input
 /// that fails, and belongs into a test with a name, not into a file of seeds.
 fn random_cases(count: u32) -> ProptestConfig {
-    ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(count) }
+    ProptestConfig {
+        failure_persistence: None,
+        ..ProptestConfig::with_cases(if cfg!(miri) { 2 } else { count })
+    }
 }
 
 /// A graph from words: nodes `A` (kernel), `A@1` (kernel on device 1), `H!` (host task), `T~` (stream

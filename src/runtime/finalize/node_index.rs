@@ -60,8 +60,8 @@ pub(crate) struct IndexBefore<'a> {
 impl NodeIndex {
     /// Of the graphs of the plan's instances, to which this appends those inside bodies.
     ///
-    /// Where there was an index before, graphs of the same nodes in the same places keep their ids, parameters
-    /// and groups. Their edges may be other ones, which follow from the memory that they use.
+    /// Where there was an index before, graphs of the same nodes in the same places keep their ids,
+    /// parameters and groups. Their edges may be other ones, which follow from the memory that they use.
     pub(crate) fn new(
         plan: &Plan,
         graphs: &mut Vec<graph::Graph<Command>>,

@@ -102,7 +102,8 @@ impl<'a> SubmitBuilder<'a> {
     /// A submission that waits for a future or an event stops waiting at the deadline. One that
     /// comes after others on the same memory resolves when these are over, and one that is submitted too
     /// late at once. To keep the deadline, devices are given what comes after others only when these are
-    /// over, by a task of the runtime, so that it starts later than without a deadline. Wrap the submission in [`tokio::time::timeout_at`] to stop waiting for it as well.
+    /// over, by a task of the runtime, so that it starts later than without a deadline. Wrap the submission
+    /// in [`tokio::time::timeout_at`] to stop waiting for it as well.
     ///
     /// ```
     /// # #[tokio::main(flavor = "current_thread")]
@@ -123,7 +124,8 @@ impl<'a> SubmitBuilder<'a> {
     ///
     /// A submission that comes after others, or in which a device decides about a loop, fails with
     /// [`InvalidOperation`](crate::ErrorKind::InvalidOperation) outside a tokio runtime, and with
-    /// [`Unavailable`](crate::ErrorKind::Unavailable) if it needs the timer of a runtime that was built without.
+    /// [`Unavailable`](crate::ErrorKind::Unavailable) if it needs the timer of a runtime that was built
+    /// without.
     pub fn deadline(mut self, at: impl Into<Instant>) -> Self {
         self.waits.deadline = Some(at.into());
         self
