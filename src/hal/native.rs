@@ -159,11 +159,7 @@ impl NativeCommand {
     /// ```
     pub unsafe fn call(&self, stream: &NativeStream<'_>) -> Result<()> {
         // What the closure leaves half done is dropped with the recording.
-        self.call_as(CommandKind::Native, stream).map_err(|error| match error.kind() {
-            // Backends believe the driver only: work in flight on a lost device counts as ended.
-            ErrorKind::DeviceLost => Error::new(ErrorKind::Driver, error.message()).caused_by(error),
-            _ => error,
-        })
+        self.call_as(CommandKind::Native, stream)
     }
 
     /// Calls the closure of a [stream task](super::Command::StreamTask). For backends, which hold no lock
@@ -186,10 +182,7 @@ impl NativeCommand {
         let name = &self.name;
         match catch(|| (self.run)(stream)) {
             Ok(Ok(())) => Ok(()),
-            Ok(Err(error)) => {
-                let why = format!("the closure of {kind} '{name}' failed");
-                Err(Error::new(error.kind(), why).caused_by(error))
-            }
+            Ok(Err(error)) => Err(Error::of_closure(error, format!("the closure of {kind} '{name}' failed"))),
             Err(panic) => {
                 let why = format!("the closure of {kind} '{name}' panicked: {panic}");
                 Err(Error::new(ErrorKind::NativePanicked, why))
@@ -217,7 +210,12 @@ mod tests {
         // SAFETY: the closure does not look at the handles.
         let stream = unsafe { NativeStream::new("none", ptr::null_mut(), ptr::null_mut()) };
         // SAFETY: the closure enqueues nothing.
-        unsafe { command.call(&stream) }
+        let recorded = unsafe { command.call(&stream) };
+        // SAFETY: as above.
+        let live = unsafe { command.call_live(&stream) };
+        let kind = |result: &Result<()>| result.as_ref().map_err(Error::kind).copied();
+        assert_eq!(kind(&recorded), kind(&live));
+        recorded
     }
 
     #[test]

@@ -229,6 +229,17 @@ impl Error {
         self.with(|inner| inner.source = Some(Arc::from(source.into())))
     }
 
+    /// The failure of a closure of the user's, which `error` has returned. A closure cannot say that the
+    /// device is lost, for the backends and the runtime believe the driver only: work in flight on a lost
+    /// device counts as ended. Its error may come from another device or library.
+    pub(crate) fn of_closure(error: Self, why: impl Into<String>) -> Self {
+        let kind = match error.kind() {
+            ErrorKind::DeviceLost => ErrorKind::Driver,
+            kind => kind,
+        };
+        Self::new(kind, why).caused_by(error)
+    }
+
     /// Returns the cause, if this is the last reference to the error.
     pub(crate) fn into_source(self) -> Option<Arc<dyn std::error::Error + Send + Sync>> {
         Arc::into_inner(self.0).and_then(|inner| inner.source)

@@ -59,8 +59,9 @@ pub(super) fn host_kernel(kernel: &dyn Kernel) -> Result<&HostKernel> {
 /// Runs one command. A loop ends when `is_stopped` says so between two iterations.
 ///
 /// # Errors
-/// The kernel's own, [`KernelPanicked`](ErrorKind::KernelPanicked), or
-/// [`Cancelled`](ErrorKind::Cancelled) for a loop that was stopped.
+/// The kernel's own, with [`Driver`](ErrorKind::Driver) in the place of a loss that it claims,
+/// [`KernelPanicked`](ErrorKind::KernelPanicked), or [`Cancelled`](ErrorKind::Cancelled) for a loop that
+/// was stopped.
 ///
 /// # Safety
 /// The operands are in bounds, the pointers valid, and nothing else accesses the bytes in a
@@ -129,7 +130,7 @@ unsafe fn run_kernel(launch: &KernelLaunch) -> Result<()> {
     // What the closure leaves half done is its buffers' contents, and the failed event says so.
     match catch(|| (kernel.function())(&launch.range, &mut args)) {
         Ok(Ok(())) => Ok(()),
-        Ok(Err(error)) => Err(Error::new(error.kind(), format!("kernel '{name}' failed")).caused_by(error)),
+        Ok(Err(error)) => Err(Error::of_closure(error, format!("kernel '{name}' failed"))),
         Err(panic) => {
             Err(Error::new(ErrorKind::KernelPanicked, format!("kernel '{name}' panicked: {panic}")))
         }
