@@ -5,6 +5,7 @@ pub(crate) mod adaptive_spin;
 pub(crate) mod attachment;
 pub(crate) mod console;
 pub(crate) mod deferred_drop;
+pub(crate) mod fork;
 pub(crate) mod metrics;
 pub(crate) mod nvtx;
 pub(crate) mod on_demand;

@@ -19,10 +19,16 @@ use crate::runtime::resource::health::{Health, HealthCell, Stall};
 use crate::runtime::resource::host_pool::HostPool;
 use crate::types::{CommandKinds, DeviceId, Error, ErrorKind, Result};
 use crate::util::attachment::Attachment;
+use crate::util::fork;
 use crate::util::metrics::DeviceMetrics;
 use crate::util::panics::catch;
 
 /// An opened device: where buffers live and commands run. Clones are handles to the same device.
+///
+/// Devices do not survive `fork`, as drivers and threads do not: a child of a process that has opened one
+/// can neither open devices nor submit, which fails with [`Unavailable`](ErrorKind::Unavailable). Fork
+/// before the first device is opened, or start the child as a program of its own. What was in flight when
+/// the process was forked ends in the parent only, so the child awaits nothing of it.
 #[derive(Clone)]
 pub struct Device {
     inner: Arc<DeviceInner>,
@@ -122,8 +128,10 @@ impl Device {
     /// # Errors
     /// [`InvalidArgument`](ErrorKind::InvalidArgument) when nothing follows the colon;
     /// [`Unavailable`](ErrorKind::Unavailable) when there is no such backend or device, with those
-    /// that there are, or when its library is missing.
+    /// that there are, or when its library is missing; and in a process that was forked off one with open
+    /// devices, see [`Device`].
     pub fn open(selector: &str) -> Result<Self> {
+        fork::check()?;
         let (backend, index) = backend::resolve(selector)?;
         let canonical = format!("{}:{index}", backend.name());
         // The entry is held while the device is opened, so that of several threads only one opens it.
@@ -154,6 +162,7 @@ impl Device {
     }
 
     fn validated(hal: hal::ValidatedDevice) -> Self {
+        fork::refuse_children();
         let inner = Arc::new(DeviceInner {
             notifies: hal.capabilities().notifies,
             is_polled: !hal.capabilities().notifies || hal.capabilities().prefers_polls,
@@ -322,8 +331,10 @@ impl Device {
     /// Fails if new work is refused.
     ///
     /// # Errors
-    /// [`Unavailable`](ErrorKind::Unavailable) after a [shutdown](Self::shutdown).
+    /// [`Unavailable`](ErrorKind::Unavailable) after a [shutdown](Self::shutdown), and in a process that was
+    /// forked off.
     pub(crate) fn accepts_work(&self) -> Result<()> {
+        fork::check()?;
         if !self.inner.is_shut_down.load(Ordering::Relaxed) {
             return Ok(());
         }
