@@ -33,6 +33,11 @@ mod queue;
 mod resource;
 mod update;
 
+pub(crate) use completion::spawn::on_thread;
+pub(crate) use completion::turn::take_turn;
+pub(crate) use execution::conflicts::Predecessor;
+pub(crate) use execution::deadline;
+
 pub use builder::command_group::{CommandGroup, CommandGroupBuilder};
 pub use builder::node::NodeBuilder;
 pub use builder::parameter::{AnyParam, DynamicParam, ParamValue};

@@ -4,14 +4,17 @@ use std::fmt::{self, Debug};
 use std::future::Future;
 use std::hash::{BuildHasher, Hash, RandomState};
 use std::panic::AssertUnwindSafe;
+use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
 use futures::FutureExt as _;
-use futures::future::BoxFuture;
+use futures::future::{BoxFuture, Either, select};
 use parking_lot::Mutex;
 use tokio::sync::{Notify, oneshot};
+use tokio::time::Instant;
 
+use crate::runtime::deadline;
 use crate::service::fair_queue::{FairQueue, Position};
 use crate::service::pool::{DEFAULT_QUEUE, ExecutablePool};
 use crate::service::pool_guard::PoolGuard;
@@ -104,7 +107,8 @@ impl<T: Send + 'static, I: Send + 'static> BatcherBuilder<T, I> {
     /// set. Larger batches cost a lone caller that time. Under load there is no need for it,
     /// because items gather while the slots are busy.
     ///
-    /// Needs the timer of the tokio runtime: calls fail with [`Unavailable`](ErrorKind::Unavailable) without.
+    /// Needs the timer of the tokio runtime, as a [deadline](crate::SubmitBuilder::deadline) does: calls fail
+    /// with [`Unavailable`](ErrorKind::Unavailable) without.
     pub fn max_delay(self, delay: Duration) -> Self {
         Self { max_delay: delay, ..self }
     }
@@ -171,7 +175,8 @@ impl<I: Send + 'static, R: Send + 'static> Batcher<I, R> {
     /// # Cancel safety
     /// Cancel safe. If the future is dropped before the item is in a batch, the item never is.
     /// Afterwards the batch runs on for its other callers, and the result is dropped. If the item
-    /// has the batch for itself, dropping the future drops the future of the closure.
+    /// has the batch for itself, dropping the future drops the future of the closure. A batch whose
+    /// callers have all gone before it begins does not run; one that has begun runs to its end.
     pub async fn call(&self, item: I) -> Result<R> {
         self.prepare().call(item).await
     }
@@ -428,6 +433,10 @@ async fn run_and_answer<T, I, R, Fut>(
     T: Send + 'static,
     Fut: Future<Output = Result<Vec<R>>>,
 {
+    // They may have gone since the batch was put together.
+    if callers.iter().all(oneshot::Sender::is_closed) {
+        return;
+    }
     let results = run_batch(run, slot, items, callers.len()).await;
     answer(callers, results);
 }
@@ -473,13 +482,11 @@ impl<T, I, R, F> BatcherInner<T, I, R, F> {
         if self.max_delay.is_zero() {
             return Ok(());
         }
-        let waiting = panics::catch(|| tokio::time::timeout(self.max_delay, self.is_full()));
-        let waiting = waiting.map_err(|panic| {
-            Error::new(ErrorKind::Unavailable, format!("the tokio runtime has no timer: {panic}"))
-                .help("build the runtime with `enable_time()` or `enable_all()`")
-        })?;
-        let _ = waiting.await;
-        Ok(())
+        let end = Instant::now().checked_add(self.max_delay);
+        match select(pin!(self.is_full()), pin!(deadline::passed(end))).await {
+            Either::Left(_) => Ok(()),
+            Either::Right((timer, _)) => timer,
+        }
     }
 
     /// Waits until there are items for a full batch.

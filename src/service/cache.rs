@@ -7,18 +7,17 @@ use std::ops::Deref;
 use std::sync::{Arc, Weak};
 
 use parking_lot::Mutex;
-use tokio::runtime::Handle;
 use tokio::sync::watch;
 
-use crate::runtime::{ExecutableGraph, Submission};
+use crate::runtime::{ExecutableGraph, Submission, on_thread, take_turn};
 use crate::types::{Error, ErrorKind, ResourceId, Result};
 use crate::util::panics;
 
 /// Executables by key, such as the shape of their inputs, within a limit of device memory.
 ///
-/// The cache makes an executable when a key is asked for the first time, off the threads that drive
-/// tasks, and once however many ask meanwhile. When all of them together have more device memory
-/// than the limit, the cache drops those that were used least recently and that no caller holds.
+/// The cache makes an executable when a key is asked for the first time, on a thread of its own, and once
+/// however many ask meanwhile. When all of them together have more device memory than the limit, the cache
+/// drops those that were used least recently and that no caller holds or waits for.
 /// Memory that several executables use, such as weights, counts once.
 ///
 /// With a [`ScratchArena`](crate::ScratchArena), the scratch buffers of all executables together
@@ -83,6 +82,8 @@ struct CacheState<K, T> {
 struct CacheEntry<T> {
     /// The call of `get` that asked for it last.
     used_at: u64,
+    /// Each call that waits for it has another reference, until it has got it.
+    waiting: Arc<()>,
     content: CacheContent<T>,
 }
 
@@ -112,8 +113,8 @@ where
     ///
     /// The memory of an executable is known when it has been made. So the cache makes room for one
     /// as large as the largest so far before it makes another; while one is made that is larger
-    /// than all before, and while callers hold more than the limit, the memory exceeds it. What they
-    /// give back is dropped when the cache next makes an executable.
+    /// than all before, and while callers hold or wait for more than the limit, the memory exceeds it.
+    /// What they give back is dropped when the cache next makes an executable.
     pub fn new(
         limit: u64,
         make: impl Fn(&K) -> Result<(ExecutableGraph, T)> + Send + Sync + 'static,
@@ -122,26 +123,29 @@ where
         Self { inner: Arc::new(CacheInner { make: Box::new(make), limit, memory: Arc::default(), state }) }
     }
 
-    /// The executable for a key. Makes it if the cache does not have it. Needs a tokio runtime
-    /// then.
+    /// The executable for a key. Makes it if the cache does not have it, on a thread of its own that is
+    /// inside the caller's tokio runtime, if there is one.
     ///
     /// # Errors
     /// The closure's, for all who wait for this key; the next call tries again.
     /// [`HostTaskPanicked`](ErrorKind::HostTaskPanicked) when the closure panics,
-    /// [`Cancelled`](ErrorKind::Cancelled) when the runtime shuts down meanwhile.
+    /// [`Unavailable`](ErrorKind::Unavailable) when the system has no thread to give.
     ///
     /// # Cancel safety
     /// Cancel safe. An executable that is being made is finished and kept, whether or not a caller
     /// still waits for it.
     pub async fn get(&self, key: &K) -> Result<CachedExecutable<T>> {
         loop {
-            let mut making = match self.inner.find(key)? {
-                CacheContent::Ready(entry) => return Ok(CachedExecutable { entry }),
+            let (content, _waiting) = self.inner.find(key)?;
+            let mut making = match content {
+                CacheContent::Ready(entry) => {
+                    take_turn().await;
+                    return Ok(CachedExecutable { entry });
+                }
                 CacheContent::Making(making) => making,
             };
-            let shut_down = |_| Error::new(ErrorKind::Cancelled, "the tokio runtime shut down");
-            let made = making.wait_for(Option::is_some).await.map_err(shut_down)?.clone();
-            // Until now no caller has held it, so others may have had it dropped.
+            let no_thread = |_| Error::new(ErrorKind::Unavailable, "no thread made the executable");
+            let made = making.wait_for(Option::is_some).await.map_err(no_thread)?.clone();
             if let Some(entry) = made.transpose()?.and_then(|made| made.upgrade()) {
                 return Ok(CachedExecutable { entry });
             }
@@ -170,8 +174,9 @@ where
     K: Hash + Eq + Clone + Send + Sync + 'static,
     T: Send + Sync + 'static,
 {
-    /// The entry of a key. If there is none, starts to make it.
-    fn find(self: &Arc<Self>, key: &K) -> Result<CacheContent<T>> {
+    /// The content of a key's entry, and what keeps it from being dropped. If there is no entry, starts to
+    /// make it.
+    fn find(self: &Arc<Self>, key: &K) -> Result<(CacheContent<T>, Arc<()>)> {
         let mut state = self.state.lock();
         state.clock += 1;
         let used_at = state.clock;
@@ -180,23 +185,21 @@ where
                 matches!(&entry.content, CacheContent::Making(making) if making.has_changed().is_err());
             if !is_abandoned {
                 entry.used_at = used_at;
-                return Ok(entry.content.clone());
+                return Ok((entry.content.clone(), entry.waiting.clone()));
             }
         }
-        let runtime = Handle::try_current().map_err(|_| {
-            Error::new(ErrorKind::InvalidOperation, "a cache makes executables on a tokio runtime")
-                .help("call `get` inside a runtime")
-        })?;
         let (sender, making) = watch::channel(None);
-        let content = CacheContent::Making(making);
+        let (content, waiting) = (CacheContent::Making(making), Arc::default());
         // The key of an abandoned entry is a value of the user's.
         let abandoned = state.entries.remove_entry(key);
-        state.entries.insert(key.clone(), CacheEntry { used_at, content: content.clone() });
+        let entry = CacheEntry { used_at, waiting: Arc::clone(&waiting), content: content.clone() };
+        state.entries.insert(key.clone(), entry);
         drop(state);
         abandoned.into_iter().for_each(drop_entry);
         let (cache, key) = (self.clone(), key.clone());
-        runtime.spawn_blocking(move || sender.send_replace(Some(cache.make(&key))));
-        Ok(content)
+        // Without a thread the entry is abandoned.
+        on_thread(move || drop(sender.send_replace(Some(cache.make(&key)))))?;
+        Ok((content, waiting))
     }
 
     fn make(&self, key: &K) -> Made<T> {
@@ -227,8 +230,8 @@ where
         made.map(|cached| Arc::downgrade(&cached))
     }
 
-    /// Drops executables that no caller holds and whose arena has grown: made again, they use the
-    /// same memory as the others.
+    /// Drops executables that no caller holds or waits for, and whose arena has grown: made again, they
+    /// use the same memory as the others.
     fn evict_outgrown(&self) {
         let has_outgrown = |entry: &CacheEntry<T>| match &entry.content {
             CacheContent::Ready(cached) => entry.is_idle() && cached.executable.has_outgrown_scratch(),
@@ -240,8 +243,8 @@ where
         dropped.into_iter().for_each(drop_entry);
     }
 
-    /// Drops executables that no caller holds, the least recently used first, until there is room
-    /// for `more` bytes.
+    /// Drops executables that no caller holds or waits for, the least recently used first, until there is
+    /// room for `more` bytes.
     fn evict(&self, more: u64) {
         while self.memory.lock().bytes.saturating_add(more) > self.limit {
             let mut state = self.state.lock();
@@ -264,7 +267,9 @@ fn drop_entry<K, T>(entry: (K, CacheEntry<T>)) {
 
 impl<T> CacheEntry<T> {
     fn is_idle(&self) -> bool {
-        matches!(&self.content, CacheContent::Ready(cached) if Arc::strong_count(cached) == 1)
+        let is_held = |cached| Arc::strong_count(cached) > 1;
+        let is_awaited = Arc::strong_count(&self.waiting) > 1;
+        matches!(&self.content, CacheContent::Ready(cached) if !is_awaited && !is_held(cached))
     }
 }
 

@@ -69,11 +69,22 @@ impl<V> Default for FairQueue<V> {
 
 impl<V> FairQueue<V> {
     pub(crate) fn push(&mut self, priority: Priority, key: u64, value: V) -> Position {
-        let position = Position { priority, key, arrival: self.arrivals };
-        self.arrivals += 1;
+        let position = self.arrive(priority, key);
         self.len += 1;
         self.classes[priority as usize].push(position, value);
         position
+    }
+
+    /// A place for a request that does not have to wait now. It can be put back there.
+    pub(crate) fn arrive(&mut self, priority: Priority, key: u64) -> Position {
+        self.arrivals += 1;
+        Position { priority, key, arrival: self.arrivals }
+    }
+
+    /// Puts a request back that had its turn in vain: it has the next one.
+    pub(crate) fn put_back(&mut self, position: Position, value: V) {
+        self.len += 1;
+        self.classes[position.priority as usize].put_back(position, value);
     }
 
     /// The request whose turn it is.
@@ -127,13 +138,27 @@ impl<V> PriorityClass<V> {
         if key == 0 { Some(&mut self.keyless) } else { self.by_key.get_mut(&key) }
     }
 
+    fn requests_to_add_to(&mut self, key: u64) -> &mut KeyRequests<V> {
+        if key == 0 { &mut self.keyless } else { self.by_key.entry(key).or_default() }
+    }
+
+    fn put_back(&mut self, Position { key, arrival, .. }: Position, value: V) {
+        let requests = self.requests_to_add_to(key);
+        let at = requests.partition_point(|(earlier, _)| *earlier < arrival);
+        requests.insert(at, (arrival, value));
+        self.last.take_if(|last| *last == key);
+        self.turns.retain(|other| *other != key);
+        self.turns.push_front(key);
+    }
+
     fn push(&mut self, Position { key, arrival, .. }: Position, value: V) {
-        let requests = if key == 0 { &mut self.keyless } else { self.by_key.entry(key).or_default() };
+        let requests = self.requests_to_add_to(key);
         // It has a turn already if it has requests.
-        if requests.is_empty() {
+        let has_turn = !requests.is_empty();
+        requests.push_back((arrival, value));
+        if !has_turn {
             self.turns.push_back(key);
         }
-        requests.push_back((arrival, value));
     }
 
     fn pop(&mut self) -> Option<V> {
@@ -248,6 +273,22 @@ mod tests {
             queue.push(Priority::Normal, key, value);
         }
         assert_eq!(drain(&mut queue), ["a3", "b1", "a4", "b2"]);
+    }
+
+    #[test]
+    fn a_request_that_is_put_back_is_the_next() {
+        let mut queue = FairQueue::default();
+        let early = queue.arrive(Priority::Normal, 1);
+        let first = queue.push(Priority::Normal, 1, "a1");
+        let second = queue.push(Priority::Normal, 1, "a2");
+        queue.push(Priority::Normal, 2, "b1");
+        assert_eq!(queue.pop(), Some("a1"));
+        queue.put_back(first, "a1");
+        queue.put_back(early, "a0");
+        queue.push(Priority::High, 3, "high");
+        assert_eq!((queue.len(), queue.pop()), (5, Some("high")));
+        assert_eq!(queue.remove(second), Some("a2"));
+        assert_eq!(drain(&mut queue), ["a0", "b1", "a1"]);
     }
 
     #[test]

@@ -8,9 +8,8 @@ use std::task::{Context, Poll, Waker};
 use parking_lot::Mutex;
 use slab::Slab;
 use smallvec::SmallVec;
-use tokio::runtime::Handle;
 
-use crate::runtime::{Device, Event, ExecutableGraph};
+use crate::runtime::{Device, ExecutableGraph, Predecessor, on_thread};
 use crate::service::fair_queue::{FairQueue, Position};
 use crate::service::slot_table::{Claim, Made, SlotMemory, SlotTable};
 use crate::types::{Error, ErrorKind, Priority, ResourceId, Result};
@@ -62,6 +61,16 @@ pub(super) struct PoolState<T> {
     requests: Slab<Request<T>>,
 }
 
+/// What a request asks for.
+pub(super) struct Ask {
+    pub(super) priority: Priority,
+    pub(super) key: u64,
+    /// How many requests may wait before it is refused.
+    pub(super) queue: usize,
+    /// Its place among those that wait, which it keeps until it has a slot.
+    pub(super) position: Option<Position>,
+}
+
 /// A request that had to wait.
 enum Request<T> {
     Waiting(Waker),
@@ -77,16 +86,11 @@ enum Entered<'a, T> {
 
 impl<T> PoolInner<T> {
     /// The right to a slot, when it is this request's turn.
-    pub(super) async fn permit(
-        self: &Arc<Self>,
-        priority: Priority,
-        key: u64,
-        queue: usize,
-    ) -> Result<Permit<T>> {
+    pub(super) async fn permit(self: &Arc<Self>, ask: &mut Ask) -> Result<Permit<T>> {
         let mut waiter = None;
         poll_fn(|cx| match &mut waiter {
             Some(waiter) => Waiter::poll(waiter, cx),
-            None => match self.enter(priority, key, queue, cx.waker())? {
+            None => match self.enter(ask, cx.waker())? {
                 Entered::Permit(permit) => Poll::Ready(Ok(permit)),
                 Entered::Waiting(new) => {
                     waiter = Some(new);
@@ -97,13 +101,7 @@ impl<T> PoolInner<T> {
         .await
     }
 
-    fn enter(
-        self: &Arc<Self>,
-        priority: Priority,
-        key: u64,
-        queue: usize,
-        waker: &Waker,
-    ) -> Result<Entered<'_, T>> {
+    fn enter(self: &Arc<Self>, ask: &mut Ask, waker: &Waker) -> Result<Entered<'_, T>> {
         let mut state = self.state.lock();
         if let Some(error) = state.table.closed() {
             return Err(error);
@@ -111,13 +109,21 @@ impl<T> PoolInner<T> {
         if state.waiting.is_empty()
             && let Some(claim) = state.table.take()
         {
+            ask.position.get_or_insert_with(|| state.waiting.arrive(ask.priority, ask.key));
             return Ok(Entered::Permit(Permit::new(self, claim)));
         }
-        if state.waiting.len() >= queue {
+        if ask.position.is_none() && state.waiting.len() >= ask.queue {
             return Err(self.refuse());
         }
         let request = state.requests.insert(Request::Waiting(waker.clone()));
-        let position = state.waiting.push(priority, key, request);
+        let position = match ask.position {
+            // The slot that it was given did not fit into the memory.
+            Some(position) => {
+                state.waiting.put_back(position, request);
+                position
+            }
+            None => *ask.position.insert(state.waiting.push(ask.priority, ask.key, request)),
+        };
         let _tally = self.metrics.waiting();
         Ok(Entered::Waiting(Waiter { pool: self, request, position, has_left: false, _tally }))
     }
@@ -295,10 +301,9 @@ impl<T> Permit<T> {
         None
     }
 
-    /// The slot's last run, if one is still in flight.
-    pub(super) fn run_in_flight(&mut self) -> Option<Event> {
-        let runs = self.made_mut()?.runs.get_mut();
-        if runs.settle() { None } else { runs.last() }
+    /// What still uses the slot, so that it cannot go to the next request.
+    pub(super) fn user(&mut self) -> Option<Predecessor> {
+        self.made_mut()?.user()
     }
 
     /// Drops what the slot consists of, and counts it as unmade.
@@ -328,15 +333,15 @@ impl<T: Send + 'static> Permit<T> {
         let (executable, value) = match parts {
             Ok(parts) => parts,
             Err(error) => {
-                if error.kind() == ErrorKind::DeviceLost {
-                    self.pool.lose(claim, error.clone());
+                if let Some(loss) = slot.device.as_ref().and_then(lost) {
+                    self.pool.lose(claim, loss);
                 }
                 return Err(error);
             }
         };
         let memory = SlotMemory::of(&executable, since);
         let bytes = memory.total();
-        let made = Box::new(Made { executable, value, memory, runs: Mutex::default() });
+        let made = Box::new(Made { executable, value, since, memory, runs: Mutex::default() });
         let (fits, is_only_one) = {
             let mut state = self.pool.state.lock();
             (state.table.made(claim, made), state.table.is_only_one(claim))
@@ -354,18 +359,21 @@ impl<T: Send + 'static> Permit<T> {
         Err(Error::new(ErrorKind::OutOfMemory, why).help("raise `memory_limit`, or make smaller slots"))
     }
 
-    /// Makes the slot if it has not been made, off the threads that drive tasks. If the caller
-    /// gives up meanwhile, the finished slot goes back to the pool.
+    /// Makes the slot if it has not been made, on a thread of its own. If the caller gives up
+    /// meanwhile, the finished slot goes back to the pool.
     pub(super) async fn make(self) -> Result<Option<Self>> {
         if self.made().is_some() {
             return Ok(self.checked());
         }
-        let Ok(runtime) = Handle::try_current() else { return self.make_here() };
-        match runtime.spawn_blocking(move || self.make_here()).await {
-            Ok(made) => made,
-            Err(_) => Err(Error::new(ErrorKind::Cancelled, "the tokio runtime shut down")),
-        }
+        let made = on_thread(move || self.make_here())?.await;
+        made.unwrap_or_else(|_| Err(Error::new(ErrorKind::Bug, "the thread that makes a slot has panicked")))
     }
+}
+
+/// Why a device is lost, if it is. An error of this kind says nothing by itself: it may be of another device.
+fn lost(device: &Device) -> Option<Error> {
+    device.check_for_loss();
+    device.loss()
 }
 
 impl<T> Drop for Permit<T> {
@@ -373,13 +381,11 @@ impl<T> Drop for Permit<T> {
         let Some(made) = self.made_mut() else { return self.give_back() };
         let runs = made.runs.get_mut();
         runs.settle();
-        let failure = runs.take_failure();
-        if let Some(error) = failure {
+        if let Some(error) = runs.take_failure() {
             tracing::debug!(target: "wakegraph::service", %error, "a slot of a pool is to be made again");
-            if let Some(claim) = &mut self.claim
-                && error.kind() == ErrorKind::DeviceLost
-            {
-                self.pool.lose(claim, error);
+            let loss = made.executable.devices().find_map(lost);
+            if let Some((claim, loss)) = self.claim.as_mut().zip(loss) {
+                self.pool.lose(claim, loss);
             }
             self.discard();
         }

@@ -6,8 +6,8 @@ use std::sync::Arc;
 
 use parking_lot::Mutex;
 
-use crate::runtime::{Device, ExecutableGraph};
-use crate::service::permit::{PoolInner, PoolState, Slot};
+use crate::runtime::{Device, ExecutableGraph, take_turn};
+use crate::service::permit::{Ask, PoolInner, PoolState, Slot};
 use crate::service::pool_guard::PoolGuard;
 use crate::service::slot_table::SlotTable;
 use crate::types::{Priority, Result};
@@ -65,12 +65,14 @@ pub(super) const DEFAULT_QUEUE: usize = 1024;
 /// ```
 ///
 /// # Slots come and go
-/// - A slot is made by the pool's closure when a request needs it for the first time, off the
-///   threads that drive tasks. [`warm_up`](Self::warm_up) makes all of them.
+/// - A slot is made by the pool's closure when a request needs it for the first time, on a thread of its
+///   own that is inside the request's tokio runtime, if there is one. [`warm_up`](Self::warm_up) makes all
+///   of them.
 /// - A slot whose run has failed or panicked is made again, unless the run was cancelled or a host
 ///   task returned an error: both leave the executable as it was.
 /// - A slot whose device is lost is gone, and so are all others of that device. When none is left,
-///   requests get the error of the loss.
+///   requests get the error of the loss. The pool goes by the [health](Device::health) of the devices that
+///   it was given or that executables use, not by errors of the closure.
 pub struct ExecutablePool<T> {
     pub(super) inner: Arc<PoolInner<T>>,
 }
@@ -112,8 +114,9 @@ impl PoolBuilder {
 
     /// The most device memory, in bytes, that the slots of each device have together: the buffers
     /// and the scratch memory that their executables use. Memory that existed before a slot was
-    /// made and that several slots use, such as weights, counts once. A slot is only made if one as
-    /// large as the largest so far fits; until then, requests wait for the slots that there are.
+    /// made and that several slots use, such as weights, counts once. A slot is only made if what the
+    /// largest so far has added fits; until then, requests wait for the slots that there are. One that
+    /// turns out not to fit is dropped, and its request is the next to get a slot.
     ///
     /// A first slot that does not fit by itself is an error of kind
     /// [`OutOfMemory`](crate::ErrorKind::OutOfMemory) for the request that needed it.
@@ -159,6 +162,7 @@ impl<T: Send + 'static> ExecutablePool<T> {
     /// [`Overloaded`](crate::ErrorKind::Overloaded) at once when the queue is full; the closure's
     /// errors when it cannot make the slot, and
     /// [`HostTaskPanicked`](crate::ErrorKind::HostTaskPanicked) when it panics;
+    /// [`Unavailable`](crate::ErrorKind::Unavailable) when the system has no thread to make it on;
     /// [`DeviceLost`](crate::ErrorKind::DeviceLost) when no slot is left.
     ///
     /// # Cancel safety
@@ -170,14 +174,19 @@ impl<T: Send + 'static> ExecutablePool<T> {
 
     /// Takes a slot that is free now. If the slot has not been used before, makes it on this
     /// thread, which takes as long as the closure does; call [`warm_up`](Self::warm_up) first where
-    /// that matters.
+    /// that matters. It makes one slot at most.
     ///
     /// # Errors
     /// [`Overloaded`](crate::ErrorKind::Overloaded) when no slot is free; otherwise as
     /// [`acquire`](Self::acquire).
     pub fn try_acquire(&self) -> Result<PoolGuard<T>> {
+        let mut take: fn(&mut SlotTable<T>) -> _ = SlotTable::take;
         loop {
-            let permit = self.inner.try_take(SlotTable::take)?.ok_or_else(|| self.inner.refuse())?;
+            let permit = self.inner.try_take(take)?.ok_or_else(|| self.inner.refuse())?;
+            if permit.made().is_none() {
+                // If it turns out not to fit into the memory, no other is made.
+                take = SlotTable::take_made;
+            }
             if let Some(permit) = permit.make_here()? {
                 return Ok(PoolGuard::new(permit));
             }
@@ -195,13 +204,16 @@ impl<T: Send + 'static> ExecutablePool<T> {
     /// ```
     pub fn prepare(&self) -> AcquireBuilder<'_, T> {
         let queue = self.inner.queue;
-        AcquireBuilder { pool: &self.inner, priority: Priority::Normal, key: 0, queue }
+        let ask = Ask { priority: Priority::Normal, key: 0, queue, position: None };
+        AcquireBuilder { pool: &self.inner, ask }
     }
 
     /// As [`acquire`](Self::acquire), also when the queue is full: for callers with a bound of
     /// their own.
     pub(super) async fn acquire_beside_queue(&self) -> Result<PoolGuard<T>> {
-        AcquireBuilder { queue: usize::MAX, ..self.prepare() }.acquire().await
+        let mut request = self.prepare();
+        request.ask.queue = usize::MAX;
+        request.acquire().await
     }
 
     /// A slot that is free and has been made, unless requests wait.
@@ -263,24 +275,23 @@ pub struct PoolStatus {
 #[must_use = "nothing happens until `acquire`"]
 pub struct AcquireBuilder<'a, T> {
     pool: &'a Arc<PoolInner<T>>,
-    priority: Priority,
-    key: u64,
-    /// How many requests may wait.
-    queue: usize,
+    ask: Ask,
 }
 
 impl<T: Send + 'static> AcquireBuilder<'_, T> {
     /// How urgent the request is among those that wait for a slot. As long as a more urgent one waits, a less
     /// urgent one does not get its turn. How urgent the slot's work is on its device is decided where its
     /// executable is [finalized](crate::FinalizeOptions::priority).
-    pub fn priority(self, priority: Priority) -> Self {
-        Self { priority, ..self }
+    pub fn priority(mut self, priority: Priority) -> Self {
+        self.ask.priority = priority;
+        self
     }
 
     /// Whose request it is. Those who have requests of the same priority in the queue take turns,
     /// however many each has.
-    pub fn key(self, key: impl Hash) -> Self {
-        Self { key: self.pool.keys.hash_one(key), ..self }
+    pub fn key(mut self, key: impl Hash) -> Self {
+        self.ask.key = self.pool.keys.hash_one(key);
+        self
     }
 
     /// Waits for a free slot.
@@ -291,12 +302,13 @@ impl<T: Send + 'static> AcquireBuilder<'_, T> {
     /// # Cancel safety
     /// As [`ExecutablePool::acquire`]. The place in the queue is taken when the future is first
     /// polled.
-    pub async fn acquire(self) -> Result<PoolGuard<T>> {
+    pub async fn acquire(mut self) -> Result<PoolGuard<T>> {
         loop {
-            let permit = self.pool.permit(self.priority, self.key, self.queue).await?;
+            let permit = self.pool.permit(&mut self.ask).await?;
             // A slot that turns out not to fit into the memory is none; the request waits for
-            // another.
+            // another, and is the next to get one.
             if let Some(permit) = permit.make().await? {
+                take_turn().await;
                 return Ok(PoolGuard::new(permit));
             }
         }
@@ -323,6 +335,6 @@ impl<T> Debug for ExecutablePool<T> {
 
 impl<T> Debug for AcquireBuilder<'_, T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("AcquireBuilder").field("priority", &self.priority).finish_non_exhaustive()
+        f.debug_struct("AcquireBuilder").field("priority", &self.ask.priority).finish_non_exhaustive()
     }
 }

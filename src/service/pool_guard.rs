@@ -3,8 +3,6 @@
 use std::fmt::{self, Debug};
 use std::ops::{Deref, DerefMut};
 
-use tokio::runtime::Handle;
-
 use crate::runtime::{ExecutableGraph, Submission, SubmitBuilder};
 use crate::service::permit::Permit;
 use crate::service::slot_table::Made;
@@ -14,8 +12,11 @@ use crate::service::slot_table::Made;
 ///
 /// Dropping the guard gives the slot back. If one of its runs is still in flight, the slot goes
 /// back when the run is over; so dropping the guard early never puts more work on the device than
-/// there are slots. Use [`submit`](Self::submit)`().cancel_on_drop()` where a request that is given
-/// up should also stop what has not started yet.
+/// there are slots. Likewise, the slot waits for guards of buffers that the pool's closure has made
+/// and that the executable uses: a response body that owns such a guard keeps the slot.
+///
+/// Use [`submit`](Self::submit)`().cancel_on_drop()` where a request that is given up should also stop
+/// what has not started yet.
 #[must_use = "the slot goes back to the pool when the guard is dropped"]
 pub struct PoolGuard<T: Send + 'static> {
     /// Of a slot that has been made.
@@ -82,17 +83,12 @@ impl<T: Send + 'static> DerefMut for PoolGuard<T> {
 }
 
 impl<T: Send + 'static> Drop for PoolGuard<T> {
-    /// The permit, dropped with the guard, gives the slot back; where a run is in flight, a task
-    /// drops it later. Without a runtime the slot goes back at once: its next run comes after the
-    /// present one anyway.
+    /// The permit, dropped with the guard, gives the slot back. Where something still uses the slot, its
+    /// end drops the permit as that of another guard.
     fn drop(&mut self) {
-        let Some(run) = self.permit.run_in_flight() else { return };
-        if let Ok(runtime) = Handle::try_current() {
-            let permit = self.permit.take();
-            runtime.spawn(async move {
-                let _ = run.wait().await;
-                drop(permit);
-            });
+        if let Some(user) = self.permit.user() {
+            let rest = Self { permit: self.permit.take() };
+            drop(user.latch().drop_when_set(Box::new(rest)));
         }
     }
 }

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 
 use parking_lot::Mutex;
 
-use crate::runtime::{Device, Event, ExecutableGraph};
+use crate::runtime::{Device, Event, ExecutableGraph, Predecessor};
 use crate::types::{Error, ErrorKind, ResourceId, Result};
 
 /// The slots of a pool, by place, and of each place those that are free.
@@ -46,6 +46,8 @@ pub(super) struct Claim<T> {
 pub(super) struct Made<T> {
     pub(super) executable: ExecutableGraph,
     pub(super) value: T,
+    /// Its own memory is newer than this.
+    pub(super) since: ResourceId,
     pub(super) memory: SlotMemory,
     pub(super) runs: Mutex<SlotRuns>,
 }
@@ -106,6 +108,16 @@ impl<T> Made<T> {
         self.executable.devices().find_map(Device::loss)
     }
 
+    /// What still uses the slot: its last run, or else a guard of memory that the slot has for itself. The
+    /// next request would wait for it. A slot that is to be made again is not waited for.
+    pub(super) fn user(&mut self) -> Option<Predecessor> {
+        let runs = self.runs.get_mut();
+        if !runs.settle() {
+            return runs.last().map(|run| Predecessor::Run(run.run().clone()));
+        }
+        if runs.failure.is_some() { None } else { self.executable.guard_of_memory_since(self.since) }
+    }
+
     fn uses(&self, selector: &str) -> bool {
         self.executable.devices().any(|device| device.selector() == selector)
     }
@@ -164,9 +176,9 @@ impl<T> SlotTable<T> {
     pub(super) fn made(&mut self, claim: &mut Claim<T>, made: Box<Made<T>>) -> bool {
         let place = &mut self.places[claim.place];
         place.making -= 1;
-        place.memory.add(&made.memory);
+        let fits = place.memory.add(&made.memory, self.memory_limit);
         claim.made = Some(made);
-        self.memory_limit.is_none_or(|limit| place.memory.used() <= limit)
+        fits
     }
 
     /// Whether the place has no slot but this one that could give its memory back some time.
@@ -315,17 +327,25 @@ struct PlaceMemory {
     own: u64,
     /// With the number of slots that use it.
     shared: HashMap<ResourceId, (u64, usize)>,
-    /// The most that a slot had for itself so far, which is what the next one is expected to have.
+    /// The most that a slot has added so far, which is what the next one is expected to add. A slot that did
+    /// not fit is not made again before others have given memory back.
     largest: Option<u64>,
 }
 
 impl PlaceMemory {
-    fn add(&mut self, slot: &SlotMemory) {
+    /// Adds a slot. Returns whether all fit into the limit.
+    fn add(&mut self, slot: &SlotMemory, limit: Option<u64>) -> bool {
+        let before = self.used();
         self.own += slot.own;
-        self.largest = self.largest.max(Some(slot.own));
         for &(resource, bytes) in &slot.shared {
             self.shared.entry(resource).or_insert((bytes, 0)).1 += 1;
         }
+        let used = self.used();
+        let fits = limit.is_none_or(|limit| used <= limit);
+        // The first slot brings the memory that all may share. The second shows whether they do.
+        let added = if before == 0 && fits { slot.own } else { used - before };
+        self.largest = self.largest.max(Some(added));
+        fits
     }
 
     fn subtract(&mut self, slot: &SlotMemory) {

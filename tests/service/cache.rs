@@ -12,6 +12,7 @@ use wakegraph::testing::FakeControl;
 use wakegraph::{Error, ErrorKind, Graph, ScratchArena};
 
 use crate::common::{Count, PanicsOnDrop, fill, manual, poll_once, run};
+use crate::support::{Hold, block_on, must_end};
 
 /// A cache of executables that have as many bytes as their key says, and a count of those made.
 fn by_bytes(limit: u64) -> (ExecutableCache<usize>, Count, FakeControl) {
@@ -287,5 +288,69 @@ fn memory_is_free_when_the_cache_is_dropped() {
         while Arc::strong_count(&token) > 1 {
             tokio::task::yield_now().await;
         }
+    });
+}
+
+#[test]
+fn what_calls_wait_for_is_not_dropped() {
+    must_end(|| {
+        run(async {
+            let ((device, _), hold, made) = (manual("fake"), Hold::new(), Count::default());
+            let (held, count) = (hold.held(), made.clone());
+            let cache = ExecutableCache::new(1000, move |&bytes: &usize| {
+                held.pass();
+                count.add_one();
+                Ok((fill(&device, bytes)?, ()))
+            });
+            let keys = [600, 601, 602, 603];
+            let mut calls: Vec<_> = keys.iter().map(|key| Box::pin(cache.get(key))).collect();
+            for call in &mut calls {
+                assert!(poll_once(call).is_pending());
+            }
+            // All of them are made before the first call sees its own.
+            hold.open();
+            while cache.device_memory() < keys.iter().sum::<usize>() as u64 {
+                tokio::task::yield_now().await;
+            }
+            drop(calls.pop());
+            for call in calls {
+                call.await.unwrap();
+            }
+            assert_eq!(made.get(), keys.len());
+            cache.get(&1).await.unwrap();
+            assert_eq!((made.get(), cache.len(), cache.device_memory()), (5, 1, 1));
+        });
+    });
+}
+
+#[test]
+fn a_full_blocking_pool_gets_its_executable() {
+    must_end(|| {
+        let (cache, _, _) = by_bytes(1000);
+        let runtime = tokio::runtime::Builder::new_multi_thread();
+        let runtime = { runtime }.worker_threads(1).max_blocking_threads(1).build().unwrap();
+        let handle = runtime.handle().clone();
+        let handler = runtime.spawn_blocking(move || handle.block_on(cache.get(&1)).map(drop));
+        runtime.block_on(handler).unwrap().unwrap();
+    });
+}
+
+#[test]
+fn a_cache_works_without_a_runtime() {
+    let (cache, ..) = by_bytes(1000);
+    assert!(block_on(cache.get(&1)).is_ok());
+}
+
+#[test]
+fn hits_leave_other_tasks_their_turn() {
+    must_end(|| {
+        run(async {
+            let (cache, ..) = by_bytes(1000);
+            cache.get(&1).await.unwrap();
+            let other = tokio::spawn(async {});
+            while !other.is_finished() {
+                cache.get(&1).await.unwrap();
+            }
+        });
     });
 }

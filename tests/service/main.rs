@@ -11,5 +11,7 @@ mod pool;
 mod pool_faults;
 mod pool_memory;
 mod streams;
+#[path = "../support/mod.rs"]
+mod support;
 #[cfg(feature = "tower")]
 mod tower_layers;

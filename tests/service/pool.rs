@@ -6,9 +6,10 @@ use std::task::Poll;
 use futures::FutureExt as _;
 use parking_lot::Mutex;
 use wakegraph::service::{ExecutablePool, Priority};
-use wakegraph::{ErrorKind, Fault};
+use wakegraph::{Error, ErrorKind, Fault, Graph};
 
 use crate::common::{Count, fill, manual, poll_once, pool, run, yield_often};
+use crate::support::{block_on, must_end};
 
 #[test]
 fn slots_are_made_when_they_are_needed() {
@@ -249,26 +250,161 @@ fn a_pool_works_without_a_runtime() {
     let slot = pool.try_acquire().unwrap();
     drop(slot.submit());
     drop(slot);
-    // Its next run comes after the one in flight.
-    let slot = pool.acquire().now_or_never().unwrap().unwrap();
+    assert_eq!(pool.try_acquire().unwrap_err().kind(), ErrorKind::Overloaded);
     control.complete_all();
-    drop(slot);
+    wait_for_idle(&pool, 1);
+    assert!(pool.acquire().now_or_never().unwrap().is_ok());
+    // A slot is made without one, too.
+    let pool = crate::common::pool(&device, 1);
+    assert!(block_on(pool.acquire()).is_ok());
+}
+
+/// Blocks until that many slots are idle: a thread of the runtime's gives them back.
+fn wait_for_idle<T: Send + 'static>(pool: &ExecutablePool<T>, slots: usize) {
+    while pool.status().idle < slots {
+        std::thread::yield_now();
+    }
 }
 
 #[test]
-fn a_shut_down_runtime_gives_slots_back() {
-    let (device, control) = manual("fake");
-    let pool = pool(&device, 1);
-    run(async {
-        let slot = pool.acquire().await.unwrap();
-        drop(slot.submit());
-        drop(slot);
-        yield_often().await;
+fn a_shut_down_runtime_keeps_no_slot() {
+    must_end(|| {
+        let (device, control) = manual("fake");
+        let pool = pool(&device, 1);
+        run(async {
+            let slot = pool.acquire().await.unwrap();
+            drop(slot.submit());
+            drop(slot);
+        });
         assert_eq!(pool.status().idle, 0);
+        control.complete_all();
+        wait_for_idle(&pool, 1);
     });
-    assert_eq!(pool.status().idle, 1);
-    control.complete_all();
-    assert!(pool.try_acquire().is_ok());
+}
+
+#[test]
+fn a_runtime_that_nobody_drives_keeps_no_slot() {
+    must_end(|| {
+        let (device, control) = manual("fake");
+        let pool = pool(&device, 1);
+        let [mine, other] = [(); 2].map(|()| tokio::runtime::Builder::new_current_thread().build().unwrap());
+        mine.block_on(async {
+            let slot = pool.acquire().await.unwrap();
+            drop(slot.submit());
+        });
+        control.complete_all();
+        assert!(other.block_on(pool.acquire()).is_ok());
+    });
+}
+
+#[test]
+fn a_full_blocking_pool_gets_its_slot() {
+    must_end(|| {
+        let (device, control) = manual("fake");
+        let pool = pool(&device, 1);
+        let runtime = tokio::runtime::Builder::new_multi_thread();
+        let runtime = { runtime }.worker_threads(1).max_blocking_threads(1).build().unwrap();
+        // The slot has to be made, and then to be made again.
+        for _ in 0..2 {
+            let (pool, control, handle) = (pool.clone(), control.clone(), runtime.handle().clone());
+            let handler = runtime.spawn_blocking(move || {
+                let slot = handle.block_on(pool.acquire()).unwrap();
+                control.fail_next(Error::new(ErrorKind::Driver, "fails"));
+                let failing = slot.submit();
+                control.complete_all();
+                handle.block_on(failing).unwrap_err();
+            });
+            runtime.block_on(handler).unwrap();
+        }
+    });
+}
+
+#[test]
+fn makers_are_inside_the_runtime_of_the_request() {
+    run(async {
+        let (device, _) = manual("fake");
+        let own = tokio::runtime::Handle::current().id();
+        let pool = ExecutablePool::new(1, move |slot| {
+            assert_eq!(tokio::runtime::Handle::current().id(), own);
+            Ok((fill(&device, 4)?, slot.index()))
+        });
+        assert!(pool.acquire().await.is_ok());
+    });
+}
+
+#[test]
+fn a_slot_whose_buffer_is_guarded_is_not_idle() {
+    must_end(|| {
+        run(async {
+            let (device, control) = manual("fake");
+            let shared = device.host_buffer::<u32>(4).unwrap();
+            let weights = shared.clone();
+            let pool = ExecutablePool::new(2, move |_| {
+                let (own, x) = (device.host_buffer::<u32>(4)?, device.buffer::<u32>(4)?);
+                let mut graph = Graph::new(&device);
+                graph.copy(&weights, &x);
+                graph.copy(&x, &own);
+                Ok((graph.finalize()?, own))
+            });
+            pool.warm_up().await.unwrap();
+            // What the application holds of memory that all slots use keeps none of them.
+            let _weights = shared.read().await;
+            let slot = pool.acquire().await.unwrap();
+            let run = slot.submit();
+            control.complete_all();
+            run.await.unwrap();
+            let body = slot.read().await.into_bytes();
+            drop(slot);
+            assert_eq!((pool.status().made, pool.status().idle), (2, 1));
+            for _ in 0..3 {
+                drop(pool.acquire().await.unwrap().write().await);
+            }
+            drop(body);
+            wait_for_idle(&pool, 2);
+        });
+    });
+}
+
+#[test]
+fn a_guard_outlives_the_run_of_a_slot() {
+    must_end(|| {
+        run(async {
+            let (device, control) = manual("fake");
+            let pool = ExecutablePool::new(1, move |_| {
+                let own = device.host_buffer::<u32>(4)?;
+                let mut graph = Graph::new(&device);
+                graph.copy(&device.buffer::<u32>(4)?, &own);
+                Ok((graph.finalize()?, own))
+            });
+            let slot = pool.acquire().await.unwrap();
+            drop(slot.submit());
+            // It waits for the run.
+            let own = slot.clone();
+            let mut reading = Box::pin(own.read());
+            assert!(poll_once(&mut reading).is_pending());
+            drop(slot);
+            control.complete_all();
+            let guard = reading.await;
+            assert_eq!(pool.status().idle, 0);
+            drop(guard);
+            wait_for_idle(&pool, 1);
+        });
+    });
+}
+
+#[test]
+fn free_slots_leave_other_tasks_their_turn() {
+    must_end(|| {
+        run(async {
+            let (device, _) = manual("fake");
+            let pool = pool(&device, 1);
+            pool.warm_up().await.unwrap();
+            let other = tokio::spawn(async {});
+            while !other.is_finished() {
+                drop(pool.acquire().await.unwrap());
+            }
+        });
+    });
 }
 
 #[test]

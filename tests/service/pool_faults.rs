@@ -5,10 +5,11 @@ use std::sync::{Arc, mpsc};
 use std::task::{Context, Wake, Waker};
 
 use parking_lot::Mutex;
+use wakegraph::kernel::RawKernel;
 use wakegraph::service::{ExecutablePool, PoolGuard};
-use wakegraph::{Error, ErrorKind, Graph, Result};
+use wakegraph::{Error, ErrorKind, Graph, Range, Result};
 
-use crate::common::{Count, PanicsOnDrop, fill, manual, poll_once, pool, run, yield_often};
+use crate::common::{Count, PanicsOnDrop, fill, host, manual, poll_once, pool, run, yield_often};
 
 #[test]
 fn a_slot_that_cannot_be_made_fails_its_request_only() {
@@ -250,6 +251,54 @@ fn idle_slots_of_a_lost_device_are_not_given_out() {
         assert!(gpu.health().borrow().is_lost());
         assert_eq!(*pool.acquire().await.unwrap(), "cpu");
         assert_eq!(*pool.try_acquire().unwrap(), "cpu");
+        assert_eq!(pool.status().slots, 1);
+    });
+}
+
+/// An error of another library's device, or of another device.
+fn another_is_lost() -> Error {
+    Error::new(ErrorKind::DeviceLost, "another device is gone").on_device("other:0")
+}
+
+#[test]
+fn an_error_that_claims_a_loss_costs_no_slot() {
+    run(async {
+        let (device, control) = manual("fake");
+        let tries = Count::default();
+        let made = device.clone();
+        let pool = ExecutablePool::builder().device(&device, 2).build(move |_| match tries.add_one() {
+            0 => Err(another_is_lost()),
+            _ => Ok((fill(&made, 4)?, ())),
+        });
+        assert_eq!(pool.acquire().await.unwrap_err().kind(), ErrorKind::DeviceLost);
+        let slot = pool.acquire().await.unwrap();
+        control.fail_next(another_is_lost());
+        let failing = slot.submit();
+        control.complete_all();
+        assert!(failing.await.is_err());
+        drop(slot);
+        assert_eq!((pool.status().slots, device.health().borrow().is_healthy()), (2, true));
+        assert!(pool.acquire().await.is_ok());
+    });
+}
+
+#[test]
+fn closures_of_kernels_cannot_claim_a_loss() {
+    let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+    runtime.block_on(async {
+        let device = host();
+        let own = device.clone();
+        let pool = ExecutablePool::builder().device(&device, 1).build(move |_| {
+            let kernel = RawKernel::new("liar").host(|_, _| Err(another_is_lost()));
+            let mut graph = Graph::new(&own);
+            graph.launch(kernel.call(), Range::linear(1));
+            Ok((graph.finalize()?, ()))
+        });
+        for _ in 0..2 {
+            let error = pool.acquire().await.unwrap().submit().await.unwrap_err();
+            assert_eq!(error.kind(), ErrorKind::Driver, "{error}");
+            assert!(error.to_string().contains("another device is gone"), "{error}");
+        }
         assert_eq!(pool.status().slots, 1);
     });
 }

@@ -3,9 +3,10 @@
 use std::task::Poll;
 
 use wakegraph::service::ExecutablePool;
-use wakegraph::{ErrorKind, Graph};
+use wakegraph::{Buffer, ErrorKind, Graph};
 
-use crate::common::{fill, manual, poll_once, run};
+use crate::common::{Count, fill, manual, poll_once, run};
+use crate::support::{Hold, must_end};
 
 #[test]
 fn as_many_slots_are_made_as_fit() {
@@ -92,5 +93,65 @@ fn a_larger_slot_than_expected_waits_for_another() {
         drop(first);
         let Poll::Ready(second) = poll_once(&mut second) else { panic!("the first slot is free") };
         assert_eq!(*second.unwrap(), 0);
+    });
+}
+
+/// A pool of which only one slot fits. Each slot uses memory that there was before the pool.
+fn of_older_memory(slots: usize, queue: usize, hold: &Hold) -> (ExecutablePool<usize>, Count) {
+    let ((device, _), held) = (manual("fake"), hold.held());
+    let buffers: Vec<Buffer<u8>> = (0..slots).map(|_| device.buffer(60).unwrap()).collect();
+    let (made, pool) = (Count::default(), ExecutablePool::builder().device(&device, slots).queue(queue));
+    let count = made.clone();
+    let pool = pool.memory_limit(100).build(move |slot| {
+        held.pass();
+        count.add_one();
+        let mut graph = Graph::new(&slot.device()?);
+        graph.fill(&buffers[slot.index()], 1);
+        Ok((graph.finalize()?, slot.index()))
+    });
+    (pool, made)
+}
+
+#[test]
+fn a_slot_that_does_not_fit_is_made_once() {
+    must_end(|| {
+        let hold = Hold::new();
+        hold.open();
+        let (pool, made) = of_older_memory(4, 10, &hold);
+        let first = pool.try_acquire().unwrap();
+        for _ in 0..3 {
+            assert_eq!(pool.try_acquire().unwrap_err().kind(), ErrorKind::Overloaded);
+        }
+        assert_eq!((made.get(), pool.status().device_memory), (2, 60));
+        drop(first);
+        assert_eq!(*pool.try_acquire().unwrap(), 0);
+    });
+}
+
+#[test]
+fn a_request_whose_slot_does_not_fit_keeps_its_turn() {
+    must_end(|| {
+        run(async {
+            let hold = Hold::new();
+            hold.release_one();
+            let (pool, made) = of_older_memory(2, 1, &hold);
+            let first = pool.acquire().await.unwrap();
+            let (mut early, mut late) = (Box::pin(pool.acquire()), Box::pin(pool.acquire()));
+            assert!(poll_once(&mut early).is_pending());
+            assert!(poll_once(&mut late).is_pending());
+            assert_eq!(pool.acquire().await.unwrap_err().kind(), ErrorKind::Overloaded);
+            // The early request comes back from making its slot although the queue is full.
+            hold.open();
+            while pool.status().waiting < 2 {
+                assert!(poll_once(&mut early).is_pending());
+                tokio::task::yield_now().await;
+            }
+            drop(first);
+            assert!(poll_once(&mut late).is_pending());
+            let Poll::Ready(early) = poll_once(&mut early) else { panic!("the first slot is free") };
+            drop(early.unwrap());
+            assert!(poll_once(&mut late).is_ready());
+            assert_eq!(made.get(), 2);
+        });
     });
 }

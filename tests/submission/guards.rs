@@ -2,10 +2,10 @@
 
 use std::task::Poll;
 
-use wakegraph::{ErrorKind, ExecutableGraph, Graph, HostBuffer, Range};
+use wakegraph::{AccessMode, ErrorKind, ExecutableGraph, Graph, HostBuffer, Range};
 
-use crate::common::{Count, device, held_kernel, in_both_runtimes, yield_often};
-use crate::support::Hold;
+use crate::common::{Count, current_thread, device, held_kernel, in_both_runtimes, yield_often};
+use crate::support::{Hold, block_on, must_end};
 
 /// held kernel -> copy of 7s to the host buffer
 fn filling(device: &wakegraph::Device, host: &HostBuffer<u32>, hold: &Hold) -> ExecutableGraph {
@@ -161,5 +161,59 @@ fn guards_move_between_threads() {
             task.await.unwrap();
         }
         assert_eq!((host.read().await[0], count.get()), (100, 100));
+    });
+}
+
+#[test]
+fn free_guards_leave_other_tasks_their_turn() {
+    must_end(|| {
+        current_thread().block_on(async {
+            let (device, other) = (device(), tokio::spawn(async {}));
+            let host = device.host_buffer::<u32>(4).unwrap();
+            while !other.is_finished() {
+                host.write().await[0] += 1;
+                assert_eq!(host.read().await[1], 0);
+            }
+        });
+    });
+}
+
+#[test]
+fn free_guards_come_in_executors_inside_tasks() {
+    must_end(|| {
+        current_thread().block_on(async {
+            let host = device().host_buffer::<u32>(4).unwrap();
+            let blocking = tokio::spawn(async move {
+                block_on(async {
+                    for _ in 0..1000 {
+                        host.write().await[0] += 1;
+                    }
+                    assert_eq!(host.read().await[0], 1000);
+                });
+            });
+            blocking.await.unwrap();
+        });
+    });
+}
+
+#[test]
+fn what_is_ready_at_once_leaves_other_tasks_their_turn() {
+    must_end(|| {
+        current_thread().block_on(async {
+            let device = device();
+            let (queue, x) = (device.queue().unwrap(), device.buffer::<u32>(4).unwrap());
+            let other = tokio::spawn(async {});
+            while !other.is_finished() {
+                queue.wait().await.unwrap();
+            }
+            let other = tokio::spawn(async {});
+            while !other.is_finished() {
+                drop(x.lend(AccessMode::Read).await.unwrap());
+            }
+            let other = tokio::spawn(async {});
+            while !other.is_finished() {
+                device.drain().await;
+            }
+        });
     });
 }

@@ -1,14 +1,17 @@
 //! A one-way flag that tasks can wait for.
 
+use std::any::Any;
 use std::future::Future;
 use std::mem;
 use std::pin::Pin;
-use std::task::{Context, Poll, Waker};
+use std::sync::Arc;
+use std::task::{Context, Poll, Wake, Waker};
 
 use smallvec::SmallVec;
 
 use crate::runtime::completion::wakers::{wake, wake_or_defer};
 use crate::sync::{AtomicU8, Mutex, Ordering};
+use crate::util::deferred_drop::drop_later;
 
 /// Set once, waited for by any number of tasks. Waiters that come late see it set.
 #[derive(Debug)]
@@ -164,6 +167,25 @@ impl Latch {
 
     pub(crate) fn wait(&self) -> Wait<'_> {
         Wait { latch: self, key: WaiterKey::default() }
+    }
+
+    /// Drops a value when the flag is set, on a thread for such drops. Gives it back if the flag is set.
+    pub(crate) fn drop_when_set(&self, value: Box<dyn Any + Send>) -> Option<Box<dyn Any + Send>> {
+        let later = Arc::new(DropWhenWoken(parking_lot::Mutex::new(Some(value))));
+        let waker = Waker::from(later.clone());
+        // The slot in the list stays until the flag is set.
+        let polled = self.poll(&Context::from_waker(&waker), &mut WaiterKey::default());
+        if polled.is_ready() { later.0.lock().take() } else { None }
+    }
+}
+
+/// A value that is dropped by a wakeup.
+struct DropWhenWoken(parking_lot::Mutex<Option<Box<dyn Any + Send>>>);
+
+impl Wake for DropWhenWoken {
+    fn wake(self: Arc<Self>) {
+        let value = self.0.lock().take();
+        value.into_iter().for_each(drop_later);
     }
 }
 

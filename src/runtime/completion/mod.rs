@@ -9,5 +9,6 @@ pub(crate) mod spawn;
 pub(crate) mod spin_budget;
 pub(crate) mod submitter;
 pub(crate) mod tuning;
+pub(crate) mod turn;
 pub(crate) mod wake_policy;
 pub(crate) mod wakers;

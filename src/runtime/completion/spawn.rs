@@ -1,9 +1,36 @@
-//! Spawning tasks that tokio-console shows with a name and the place that they come from.
+//! Spawning tasks that tokio-console shows with a name and the place that they come from, and threads for
+//! what blocks.
 
 use std::future::Future;
 use std::panic::Location;
+use std::thread;
 
 use tokio::runtime::Handle;
+use tokio::sync::oneshot;
+
+use crate::types::{Error, ErrorKind, Result};
+
+/// Runs `work`, which may block, on a thread of its own inside the caller's tokio runtime, if there is one.
+///
+/// Not on tokio's blocking pool: all threads of that may be waiting for what `work` is to give them.
+///
+/// # Errors
+/// [`Unavailable`](ErrorKind::Unavailable) when the system has no thread to give. `work` is dropped then.
+pub(crate) fn on_thread<R: Send + 'static>(
+    work: impl FnOnce() -> R + Send + 'static,
+) -> Result<oneshot::Receiver<R>> {
+    let (sender, receiver) = oneshot::channel();
+    let runtime = Handle::try_current().ok();
+    let run = move || {
+        let _inside = runtime.as_ref().map(Handle::enter);
+        // The receiver may be gone, and the result with it.
+        let _ = sender.send(work());
+    };
+    thread::Builder::new().name("wakegraph-work".into()).spawn(run).map_err(|error| {
+        Error::new(ErrorKind::Unavailable, "could not start a thread for work that blocks").caused_by(error)
+    })?;
+    Ok(receiver)
+}
 
 /// Spawns a task. `name` is called only if a subscriber listens.
 #[track_caller]

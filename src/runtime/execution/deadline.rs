@@ -28,7 +28,8 @@ pub(crate) async fn passed(deadline: Option<Instant>) -> Result<()> {
 /// A timer of the tokio runtime that runs the caller.
 ///
 /// # Errors
-/// [`Unavailable`](ErrorKind::Unavailable) on a runtime that was built without one.
+/// [`Unavailable`](ErrorKind::Unavailable) on a runtime that was built without one. tokio has no way to ask
+/// for it but to try, which panics.
 pub(crate) fn timer(at: Instant) -> Result<Pin<Box<Sleep>>> {
     catch(|| Box::pin(sleep_until(at))).map_err(|panic| {
         Error::new(ErrorKind::Unavailable, format!("the tokio runtime has no timer: {panic}"))

@@ -1,12 +1,15 @@
 //! Executable graphs, as users hold them: what `finalize` makes, to be submitted many times.
 
 use std::fmt::{self, Debug};
+use std::sync::Arc;
 
 use crate::plan::Plan;
+use crate::runtime::execution::conflicts::{self, Predecessor};
 use crate::runtime::execution::executable::ExecutableHandle;
 use crate::runtime::execution::explain::Explanation;
 use crate::runtime::execution::submission::Submission;
 use crate::runtime::execution::submit::{self, SubmitBuilder};
+use crate::runtime::resource::allocation::Allocation;
 use crate::runtime::resource::device::Device;
 use crate::runtime::resource::scratch::GraphMemory;
 use crate::types::ResourceId;
@@ -99,6 +102,17 @@ impl ExecutableGraph {
     /// The device memory that it was finalized with, each allocation once, with its bytes.
     pub(crate) fn device_memory(&self) -> impl Iterator<Item = (ResourceId, u64)> {
         self.inner.device_memory.iter().copied()
+    }
+
+    /// A guard, held or waiting for its turn, of memory that the executable was finalized with and that is
+    /// newer than `since`.
+    pub(crate) fn guard_of_memory_since(&self, since: ResourceId) -> Option<Predecessor> {
+        let mut allocations = self.inner.allocations.iter();
+        let guard = |allocation: &Arc<Allocation>| match allocation.memory().resource() > since {
+            true => conflicts::guard_of(allocation),
+            false => None,
+        };
+        allocations.find_map(guard)
     }
 
     /// The plan: partitions, their dependencies, sync-points. Prints as a list of instructions with

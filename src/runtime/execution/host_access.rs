@@ -2,6 +2,7 @@
 
 use bytemuck::Pod;
 
+use crate::runtime::completion::turn::take_turn;
 use crate::runtime::execution::conflicts;
 use crate::runtime::execution::host_guard::{HostMut, HostRef, Lease};
 use crate::runtime::resource::host_buffer::HostBuffer;
@@ -54,6 +55,7 @@ impl<T: Pod> HostBuffer<T> {
         for predecessor in predecessors {
             predecessor.finished().await;
         }
+        take_turn().await;
         Lease::Fence { _guard: guard }
     }
 

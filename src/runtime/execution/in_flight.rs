@@ -11,12 +11,14 @@ use parking_lot::Mutex;
 use std::pin::pin;
 use tokio::time::Instant;
 
+use crate::runtime::completion::turn::take_turn;
 use crate::runtime::execution::deadline;
 use crate::runtime::execution::executable::ExecutableInner;
 use crate::runtime::execution::progress::SubmissionProgress;
 use crate::runtime::execution::run::Run;
 use crate::runtime::resource::device::Device;
 use crate::types::{Error, ErrorKind, Result};
+use crate::util::fork;
 
 /// An executable or a queue.
 pub(crate) trait RunSource: Send + Sync {
@@ -89,8 +91,11 @@ pub(crate) fn register(executable: &Arc<ExecutableInner>) -> Result<()> {
     accepted
 }
 
-/// The runs on a device that are not over.
+/// The runs on a device that are not over. In a process that was forked off there are none.
 fn unfinished(device: &Device) -> Vec<Arc<Run>> {
+    if fork::check().is_err() {
+        return Vec::new();
+    }
     let (sources, mut runs): (Vec<_>, Vec<_>) = {
         let work = work(device).lock();
         let sources = work.sources.iter().filter_map(Weak::upgrade).collect();
@@ -120,6 +125,7 @@ impl Device {
         for run in unfinished(self) {
             run.done.wait().await;
         }
+        take_turn().await;
     }
 
     /// Refuses new work from now on, for all handles of this device, and waits until everything that has
@@ -134,7 +140,8 @@ impl Device {
     /// # Errors
     /// [`DeadlineExceeded`](ErrorKind::DeadlineExceeded) when something was not over in time: the message
     /// names it, and [`in_flight`](Self::in_flight) tells more. It goes on, with its memory kept.
-    /// [`Unavailable`](ErrorKind::Unavailable) on a tokio runtime without its timer.
+    /// [`Unavailable`](ErrorKind::Unavailable) on a tokio runtime without its timer, as with a
+    /// [deadline](crate::SubmitBuilder::deadline).
     ///
     /// # Cancel safety
     /// The device stays shut down. Call it again to go on waiting.

@@ -9,6 +9,7 @@ use bytemuck::Pod;
 use smallvec::smallvec;
 
 use crate::hal::{self, QueueOrder};
+use crate::runtime::completion::turn::take_turn;
 use crate::runtime::completion::wakers::wake_after_locks;
 use crate::runtime::execution::conflicts::{self, Predecessor, Predecessors, UsedAllocation};
 use crate::runtime::execution::fence::FenceGuard;
@@ -75,6 +76,7 @@ impl<T: Pod> Buffer<T> {
         for predecessor in predecessors {
             predecessor.finished().await;
         }
+        take_turn().await;
         Ok(loan)
     }
 

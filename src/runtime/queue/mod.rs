@@ -33,6 +33,7 @@ pub use loan::Loan;
 pub use recording::Recording;
 
 use crate::hal::QueueOrder;
+use crate::runtime::completion::turn::take_turn;
 use crate::runtime::execution::event::Event;
 use crate::runtime::queue::state::QueueInner;
 use crate::runtime::resource::device::Device;
@@ -174,6 +175,7 @@ impl Queue {
         for run in pending {
             run.done.wait().await;
         }
+        take_turn().await;
         self.inner.sweep(&mut self.inner.state.lock());
         self.inner.failures.take()
     }

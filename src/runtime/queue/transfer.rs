@@ -3,15 +3,14 @@
 #![expect(unsafe_code, reason = "fills and reads memory that no device uses at the time")]
 
 use std::collections::VecDeque;
-use std::future::poll_fn;
 use std::ops::Range;
 use std::panic::Location;
 use std::sync::Arc;
-use std::task::Poll;
 
 use bytemuck::Pod;
 
 use crate::runtime::builder::memory_command::{MemoryCommand, Transfer};
+use crate::runtime::completion::turn::{give_way, take_turn};
 use crate::runtime::completion::wakers::wake_after_locks;
 use crate::runtime::execution::conflicts::{self, UsedAllocation};
 use crate::runtime::execution::event::Event;
@@ -152,6 +151,7 @@ impl StagedTransfer {
         for predecessor in predecessors {
             predecessor.finished().await;
         }
+        take_turn().await;
         let (buffer, queue) = (Buffer::from_view(view.clone()), queue_of(view)?.clone());
         let (lease, chunks) = (Arc::new(lease), VecDeque::with_capacity(DEPTH));
         Ok(Self { buffer, mode, queue, lease, chunks, location: Location::caller() })
@@ -268,19 +268,6 @@ impl Drop for StagedTransfer {
         let runs: Vec<_> = self.chunks.drain(..).map(|chunk| chunk.run).collect();
         wake_after_locks(|| conflicts::hand_over(self.buffer.view(), self.mode, &self.lease, &runs));
     }
-}
-
-/// Lets other tasks run. Unlike tokio's own, it works inside executors of others, too.
-async fn give_way() {
-    let mut has_given_way = false;
-    poll_fn(|context| match std::mem::replace(&mut has_given_way, true) {
-        true => Poll::Ready(()),
-        false => {
-            context.waker().wake_by_ref();
-            Poll::Pending
-        }
-    })
-    .await;
 }
 
 impl StagingSlot {

@@ -136,6 +136,11 @@ pub(crate) fn hand_over(view: &View, mode: AccessMode, lease: &FenceGuard, runs:
     drop(register);
 }
 
+/// A guard of this memory that is held or waits for its turn.
+pub(crate) fn guard_of(allocation: &Allocation) -> Option<Predecessor> {
+    lock_register(allocation).in_flight.guard().cloned()
+}
+
 /// Makes known which memory later runs of an executable use, and none of `before` beside it: the next
 /// submission comes after guards and runs of others that conflict with these uses, and they after it. What
 /// its runs in flight use stays on record until they are over. The accesses of each allocation are

@@ -214,6 +214,12 @@ impl RecordedUses {
         self.uses.iter().filter(conflicting).map(|one| &one.by)
     }
 
+    /// A guard that is not over.
+    pub(super) fn guard(&self) -> Option<&Predecessor> {
+        let is_guard = |by: &&Predecessor| matches!(by, Predecessor::Fence(fence) if !fence.is_lifted());
+        self.uses.iter().map(|one| &one.by).find(is_guard)
+    }
+
     /// Takes out what is over.
     pub(super) fn take_finished(&mut self, finished: &mut Predecessors) {
         self.take_out(|one| one.by.is_over(), finished);

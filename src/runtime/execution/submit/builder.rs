@@ -125,7 +125,8 @@ impl<'a> SubmitBuilder<'a> {
     /// A submission that comes after others, or in which a device decides about a loop, fails with
     /// [`InvalidOperation`](crate::ErrorKind::InvalidOperation) outside a tokio runtime, and with
     /// [`Unavailable`](crate::ErrorKind::Unavailable) if it needs the timer of a runtime that was built
-    /// without.
+    /// without. tokio says so by a panic, which is caught; a process that is built to abort on panics ends
+    /// there.
     pub fn deadline(mut self, at: impl Into<Instant>) -> Self {
         self.waits.deadline = Some(at.into());
         self
@@ -156,7 +157,7 @@ impl<'a> SubmitBuilder<'a> {
     ///
     /// The watchdog is a task of the tokio runtime, which needs its timer. The submission fails with
     /// [`InvalidOperation`](crate::ErrorKind::InvalidOperation) outside a runtime, and with
-    /// [`Unavailable`](crate::ErrorKind::Unavailable) without a timer.
+    /// [`Unavailable`](crate::ErrorKind::Unavailable) without a timer, as with a [`deadline`](Self::deadline).
     pub fn watchdog(mut self, limit: Duration) -> Self {
         self.watchdog = Some(limit);
         self

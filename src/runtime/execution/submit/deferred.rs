@@ -10,7 +10,7 @@ use tokio::runtime::Handle;
 use futures::future::{Either, select, try_join, try_join_all};
 
 use crate::hal::EventStatus;
-use crate::runtime::completion::spawn::spawn;
+use crate::runtime::completion::spawn::{on_thread, spawn};
 use crate::runtime::execution::abandoned_start;
 use crate::runtime::execution::catch_panics::{CatchPanics, catch_panic};
 use crate::runtime::execution::conflicts::Predecessor;
@@ -42,14 +42,14 @@ where
 }
 
 /// Waits on a thread for an event of another library.
-pub(super) fn native_wait(runtime: &Handle, event: &NativeEvent) -> WaitFuture {
+pub(super) fn native_wait(event: &NativeEvent) -> WaitFuture {
     let event = event.hal().clone();
-    let waiting = runtime.spawn_blocking(move || event.wait(None));
+    let waiting = on_thread(move || event.wait(None));
     Box::pin(async move {
-        match waiting.await {
+        match waiting?.await {
             Ok(EventStatus::Failed(error)) => Err(error),
             Ok(_) => Ok(()),
-            Err(_) => Err(runtime_shut_down()),
+            Err(_) => Err(Error::new(ErrorKind::Bug, "the thread that waits for an event has panicked")),
         }
     })
 }

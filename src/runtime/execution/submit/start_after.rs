@@ -153,7 +153,7 @@ pub(crate) fn start_after<O: RunOwner + 'static>(
     } else {
         match Handle::try_current() {
             Ok(handle) => {
-                futures.extend(native.iter().map(|event| deferred::native_wait(&handle, event)));
+                futures.extend(native.iter().map(deferred::native_wait));
                 // It may fail without ever being on the queue.
                 let order_after = order_after.into_iter().chain(queue_order).collect();
                 let starter = Starter { owner: owner.clone(), run: run.clone(), order_after, started: false };
