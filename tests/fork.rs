@@ -1,6 +1,6 @@
 //! A process that forks with open devices. The only test of its process, so that no thread of another test
 //! holds a lock when the process is forked.
-#![cfg(unix)]
+#![cfg(all(unix, not(miri)))]
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 #![expect(unsafe_code, reason = "calls the system's library")]
 

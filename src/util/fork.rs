@@ -31,7 +31,7 @@ fn refusal() -> Error {
         .help("fork before the first device is opened, or start the child with `std::process::Command`")
 }
 
-#[cfg(unix)]
+#[cfg(all(unix, not(miri)))]
 #[expect(unsafe_code, reason = "calls the system's library")]
 mod handler {
     use std::ffi::c_int;
@@ -63,7 +63,7 @@ mod handler {
 }
 
 /// There is no `fork`.
-#[cfg(not(unix))]
+#[cfg(any(not(unix), miri))]
 mod handler {
     pub(super) fn install() {}
 }
