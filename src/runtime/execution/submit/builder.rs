@@ -157,7 +157,8 @@ impl<'a> SubmitBuilder<'a> {
     ///
     /// The watchdog is a task of the tokio runtime, which needs its timer. The submission fails with
     /// [`InvalidOperation`](crate::ErrorKind::InvalidOperation) outside a runtime, and with
-    /// [`Unavailable`](crate::ErrorKind::Unavailable) without a timer, as with a [`deadline`](Self::deadline).
+    /// [`Unavailable`](crate::ErrorKind::Unavailable) without a timer, as with a
+    /// [`deadline`](Self::deadline).
     pub fn watchdog(mut self, limit: Duration) -> Self {
         self.watchdog = Some(limit);
         self
