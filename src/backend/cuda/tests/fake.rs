@@ -465,12 +465,10 @@ mod functions {
         params: *const CUDA_KERNEL_NODE_PARAMS_v2,
     ) -> Code {
         // SAFETY: the caller gives the parameters of a node.
-        let (kernel, shared_bytes) = unsafe { ((*params).func, (*params).sharedMemBytes) };
-        let code = launched("cuGraphExecKernelNodeSetParams", kernel, shared_bytes);
+        let params = unsafe { &*params };
+        let code = launched("cuGraphExecKernelNodeSetParams", params.func, params.sharedMemBytes);
         with(|state| {
             let Some(kernels) = state.kernels.as_mut().filter(|_| code == CUDA_SUCCESS) else { return };
-            // SAFETY: the caller gives the parameters of a node.
-            let params = unsafe { &*params };
             let arg = |index| {
                 // SAFETY: the kernel has at least two parameters.
                 let place = unsafe { params.kernelParams.wrapping_add(index).read() };
