@@ -294,6 +294,12 @@ fn memory_of_a_device_out_of_reach_is_refused_by_name() {
     assert_eq!(error.kind(), ErrorKind::InvalidArgument);
     assert!(error.node().unwrap().contains("reaches out"), "{error}");
     assert!(error.to_string().contains("typed_api.rs"), "{error}");
+    let (owner, this) = (&b.info().selector, &a.info().selector);
+    let why = format!("cannot be accessed from {this}, as it belongs to {owner}");
+    assert!(
+        error.message().contains("'y' (bytes 0..16 of 16)") && error.message().ends_with(&why),
+        "{error}"
+    );
     let x = a.host_buffer::<f32>(4).unwrap();
     drop((graph, x));
 }
@@ -402,6 +408,62 @@ fn no_node_writes_a_source_of_copies() {
     let reading = KernelCall::new(reads, [CallArg::Memory(CopySource::<u8>::operand(&source))]);
     run(&device, reading, Range::linear(1));
     assert_eq!(*bytes, [7; 4]);
+}
+
+#[test]
+fn what_has_nothing_to_do_or_does_not_fit_is_named_with_a_way_out() {
+    let device = device();
+    let x = device.buffer::<i32>(16).unwrap();
+    let help = "leave out what has nothing to do";
+    let text = |build: &dyn Fn(&mut Graph)| {
+        let mut graph = Graph::new(&device);
+        build(&mut graph);
+        graph.finalize().unwrap_err().to_string()
+    };
+    let of_range = |range: Range| text(&|graph| _ = graph.launch(negate(&x), range));
+    for (error, texts) in [
+        (
+            of_range(Range::linear(16).local([4, 4])),
+            ["range [16] in groups of [4, 4]:", "choose a work-group"],
+        ),
+        (of_range(Range::linear(0)), ["range [0] has a dimension of size 0 [kernel 'negate' (#0)", help]),
+        (x.slice(16..).unwrap_err().to_string(), ["16..16 has no elements", help]),
+        (x.slice(9..17).unwrap_err().to_string(), ["of a buffer of 16", "pass a range within the buffer"]),
+        (block_on(x.write(&[])).unwrap_err().to_string(), ["0..0 has no elements", help]),
+        (text(&|graph| _ = graph.write(&x, &[])), ["no elements to write", "leave out the node"]),
+        (device.buffer::<i32>(0).unwrap_err().to_string(), ["memory of 0 elements", help]),
+        (
+            text(&|graph| {
+                let [from, to] = [(); 2].map(|()| device.host_buffer::<i32>(4).unwrap());
+                graph.copy(&from, &to);
+            }),
+            ["both sides of the copy are host buffers [buffer copy #0", "in a host task"],
+        ),
+    ] {
+        assert!(texts.iter().all(|text| error.contains(text)), "{error}");
+    }
+}
+
+kernel! {
+    fn fails(_x: &mut [i32]) { host: |_, _x| panic!("as it should") }
+}
+
+#[test]
+fn failures_while_running_name_the_place_in_the_source() {
+    let device = device();
+    let x = device.buffer::<i32>(4).unwrap();
+    let mut graph = Graph::new(&device);
+    graph.launch(fails(&x), Range::linear(4));
+    let error = block_on(graph.finalize().unwrap().submit()).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::KernelPanicked);
+    assert!(error.to_string().contains("typed_api.rs"), "{error}");
+    let mut graph = Graph::new(&device);
+    graph.host_task((), async |()| Err::<(), _>("as it should"));
+    let exec = graph.finalize().unwrap();
+    let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+    let error = runtime.block_on(async { exec.submit().await }).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::HostTaskFailed);
+    assert!(error.to_string().contains("typed_api.rs"), "{error}");
 }
 
 #[test]

@@ -330,9 +330,14 @@ where
 
 impl<I> Limits<I> {
     fn too_large(&self, weight: u64) -> Error {
-        let Self { items, weight: limit, .. } = self;
-        let why = format!("an item of weight {weight} never fits: a batch holds {items} items of {limit}");
-        Error::new(ErrorKind::InvalidSize, why).help("split the item, or raise the limits of the batcher")
+        let (why, help) = match (self.items, self.weight) {
+            (0, _) => ("no item fits: a batch holds 0 items".into(), "pass at least 1 to `max_items`"),
+            (_, limit) => (
+                format!("an item of weight {weight} never fits: a batch holds a weight of at most {limit}"),
+                "split the item, or pass more to `max_weight`",
+            ),
+        };
+        Error::new(ErrorKind::InvalidSize, why).help(help)
     }
 }
 

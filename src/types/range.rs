@@ -135,19 +135,22 @@ impl Range {
     /// [`ErrorKind::InvalidSize`] if a dimension is 0, if the count overflows, or if a work-group does not
     /// divide the range.
     pub fn check(&self) -> Result<()> {
-        let invalid = |why: String| Err(Error::new(ErrorKind::InvalidSize, why));
+        let invalid = |why: String, help| Err(Error::new(ErrorKind::InvalidSize, why).help(help));
         if self.global.contains(&0) {
-            return invalid(format!("{self} has a dimension of size 0"));
+            return invalid(format!("{self} has a dimension of size 0"), "leave out what has nothing to do");
         }
         if self.global.iter().try_fold(1usize, |n, &d| n.checked_mul(d)).is_none() {
-            return invalid(format!("{self} has more work-items than fit into usize"));
+            let help = "launch a part of the range at a time";
+            return invalid(format!("{self} has more work-items than fit into usize"), help);
         }
         let Some(local) = self.local else { return Ok(()) };
         if local.contains(&0) {
-            return invalid(format!("{self} has a work-group dimension of size 0"));
+            let help = "leave out `local` to let the device choose";
+            return invalid(format!("{self} has a work-group dimension of size 0"), help);
         }
         if self.global.iter().zip(local).any(|(g, l)| g % l != 0) {
-            return invalid(format!("{self}: the work-group size does not divide the global size"));
+            let help = "choose a work-group size that divides the global size in each dimension";
+            return invalid(format!("{self}: the work-group size does not divide the global size"), help);
         }
         Ok(())
     }
@@ -158,7 +161,9 @@ impl fmt::Display for Range {
         let used = self.dimensions();
         write!(f, "range {:?}", &self.global[..used])?;
         if let Some(local) = self.local {
-            write!(f, " in groups of {:?}", &local[..used])?;
+            // It may have more dimensions than there are, which is a mistake.
+            let given = local.iter().rposition(|&size| size != 1).map_or(0, |last| last + 1);
+            write!(f, " in groups of {:?}", &local[..used.max(given)])?;
         }
         if self.offset != [0; 3] {
             write!(f, " from {:?}", &self.offset[..used])?;

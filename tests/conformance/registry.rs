@@ -118,7 +118,8 @@ impl Setup {
 
     /// Runs a test's async part inside tokio.
     pub(crate) fn block_on<F: Future>(&self, future: F) -> F::Output {
-        let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).build().unwrap();
+        let runtime =
+            tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_time().build().unwrap();
         runtime.block_on(future)
     }
 }

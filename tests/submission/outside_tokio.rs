@@ -97,9 +97,9 @@ fn host_tasks_need_a_runtime() {
     let mut graph = Graph::new(&device);
     graph.launch(add_one(&x), Range::linear(4));
     graph.copy(&x, &host);
-    graph.host_task((read(&host),), async move |_| counter.add_one());
+    graph.host_task((read(&host),), async move |_| counter.add_one()).name("tell");
     let exec = graph.finalize().unwrap();
-    needs_tokio(exec.submit(), "has work for the host");
+    needs_tokio(exec.submit(), "has work for the host, host task 'tell' (#2), and");
     needs_tokio(exec.submit(), "has work for the host");
     assert_eq!(count.get(), 0);
     // With a runtime entered it works on any executor.

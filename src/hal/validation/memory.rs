@@ -19,10 +19,10 @@ impl ViewOperand<'_> {
         if device.can_access(memory) {
             return Ok(());
         }
-        let (owner, this) = (memory.device(), device.info().id);
+        let this = &device.info().selector;
         Err(Error::new(
             ErrorKind::InvalidArgument,
-            format!("{subject}: {self} was allocated on {owner} and cannot be accessed from {this}"),
+            format!("{subject}: {self} is memory of another device, and cannot be accessed from {this}"),
         )
         .help("allocate it on this device, or copy it there through host memory"))
     }

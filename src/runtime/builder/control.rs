@@ -79,11 +79,10 @@ impl Graph {
     /// Adds a loop: when its turn comes, a copy of `body` as it is now runs again and again as long as
     /// `flag` is not 0. The flag is read before each iteration, the first one included.
     ///
-    /// The body has to make the flag 0 at some time. On a device nothing else ends the loop, and no
-    /// submission behind it on the device gets its turn before. Where the runtime drives the loop, or the
-    /// device is the host, [`cancel`](crate::Submission::cancel) and a
-    /// [deadline](crate::SubmitBuilder::deadline) end it before its next iteration. Flag and body are as
-    /// for [`if_nonzero`](Self::if_nonzero); the capability of a device is
+    /// The body has to make the flag 0 at some time, and no submission behind it on a device gets its turn
+    /// before. Otherwise only [`cancel`](crate::Submission::cancel) and a
+    /// [deadline](crate::SubmitBuilder::deadline) end the loop, before its next iteration. Flag and body are
+    /// as for [`if_nonzero`](Self::if_nonzero); the capability of a device is
     /// [`CommandKinds::WHILE`](crate::CommandKinds::WHILE).
     ///
     /// ```

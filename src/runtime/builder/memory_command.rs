@@ -112,7 +112,7 @@ impl Transfer {
             (MemoryKind::Host, MemoryKind::Device) => Direction::FromHost,
             (MemoryKind::Host, MemoryKind::Host) => {
                 let error = Error::new(ErrorKind::InvalidArgument, "both sides of the copy are host buffers");
-                return Self::refused(CommandKind::UsmCopy, error.help("copy them in a host task"));
+                return Self::refused(CommandKind::BufferCopy, error.help("copy them in a host task"));
             }
         };
         if direction == Direction::OnDevice {

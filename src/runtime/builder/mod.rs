@@ -139,7 +139,8 @@ impl Graph {
             .check()
             .and_then(|()| scratch::check_owner(call.views(), self.scratch_owner.as_ref()))
             .and_then(|()| call.accesses())
-            .and_then(|accesses| call.check_range(&range).map(|()| accesses));
+            .and_then(|accesses| call.check_range(&range).map(|()| accesses))
+            .map_err(|error| error.in_node(format!("kernel '{name}' (#{})", self.nodes.len())));
         let node = self.add(CommandKind::Kernel, device, checked, || Command::Kernel {
             call: Arc::new(call),
             range,

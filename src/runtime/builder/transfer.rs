@@ -14,7 +14,7 @@ use crate::runtime::resource::host_buffer::HostBuffer;
 use crate::runtime::resource::memory_arg::{CopySource, MemoryArg};
 use crate::runtime::resource::rect::RectCopy;
 use crate::runtime::resource::scratch;
-use crate::types::CommandKind;
+use crate::types::{CommandKind, Error, ErrorKind};
 
 impl Graph {
     /// Adds a copy of all of `src` to all of `dst`, which has the same length: between buffers, or
@@ -51,6 +51,10 @@ impl Graph {
     /// At finalize: those of [`copy`](Self::copy), and [`OutOfMemory`](crate::ErrorKind::OutOfMemory).
     #[track_caller]
     pub fn write<T: Pod>(&mut self, dst: &Buffer<T>, elements: &[T]) -> NodeBuilder<'_> {
+        if elements.is_empty() {
+            let error = Error::new(ErrorKind::InvalidSize, "there are no elements to write");
+            return self.refuse(CommandKind::BufferWrite, error.help("leave out the node"));
+        }
         match dst.device().host_buffer_from(elements) {
             Ok(staging) => self.copy(&staging, dst),
             Err(error) => self.refuse(CommandKind::BufferWrite, error),

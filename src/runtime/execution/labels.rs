@@ -106,7 +106,14 @@ impl Labels {
             None => None,
         };
         let error = match node {
-            Some(&node) => error.in_node(self.label(node)),
+            Some(&node) => {
+                let NodeLabel { label, location, .. } = &self.nodes[node as usize];
+                let error = error.in_node(&**label);
+                match location {
+                    Some(location) => error.at(location),
+                    None => error,
+                }
+            }
             None => error,
         };
         self.place(partition, error)

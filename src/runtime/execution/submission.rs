@@ -70,8 +70,7 @@ impl Submission {
     /// of its buffers. A blocking one runs out.
     ///
     /// What a device has been given runs to its end, also where it still waits in a queue. A
-    /// [loop](crate::Graph::while_nonzero) stops before its next iteration where the runtime drives it
-    /// or the device is the host; other devices decide about their loops by themselves.
+    /// [loop](crate::Graph::while_nonzero) stops before its next iteration.
     ///
     /// All of a graph without host tasks, whose devices can wait for each other, is handed over by
     /// [`submit`](crate::ExecutableGraph::submit) itself, unless that has to wait for something on

@@ -38,7 +38,7 @@ use crate::runtime::finalize::updatable::Updatable;
 use crate::runtime::finalize::uses::Uses;
 use crate::runtime::resource::allocation::{Allocation, View};
 use crate::runtime::resource::device::Device;
-use crate::runtime::resource::scratch::Places;
+use crate::runtime::resource::scratch::{Places, ScratchMemory};
 use crate::runtime::resource::scratch_arena::ScratchArena;
 use crate::sync::{AtomicBool, AtomicU64};
 use crate::types::{Access, CommandKind, CommandKinds, DeviceId, Error, ErrorKind, ResourceId, Result};
@@ -345,7 +345,21 @@ fn append(
     if !scratch.is_empty() {
         scratch.resolve(recorded.to_mut())?;
     }
-    buffer.append(&*unless_disabled(command, recorded, device)?, after)
+    let appended = unless_disabled(command, recorded, device).and_then(|it| buffer.append(&it, after));
+    appended.map_err(|error| with_owner(error, command, device))
+}
+
+/// Says whose memory it is, if a command was refused because the device cannot access that.
+fn with_owner(error: Error, command: &Command, device: &Device) -> Error {
+    let is_foreign = |used: &&Arc<Allocation>| {
+        ScratchMemory::of(used).is_none() && !device.hal().can_access(&**used.memory())
+    };
+    match command.allocations().find(is_foreign) {
+        Some(used) if error.message().contains("cannot be accessed") => {
+            error.with_note(&format!("as it belongs to {}", used.device().selector()))
+        }
+        _ => error,
+    }
 }
 
 /// Nothing in the place of a disabled command, which has to be one that the device could run.

@@ -152,11 +152,13 @@ impl View {
             Bound::Excluded(&end) => end,
             Bound::Unbounded => len,
         };
-        if start >= end || end > len {
-            return Err(Error::new(
-                ErrorKind::InvalidSize,
-                format!("{start}..{end} is not a range of elements of a buffer of {len}"),
-            ));
+        if start == end && end <= len {
+            let why = format!("{start}..{end} has no elements, and a part of a buffer has at least one");
+            return Err(Error::new(ErrorKind::InvalidSize, why).help("leave out what has nothing to do"));
+        }
+        if start > end || end > len {
+            let why = format!("{start}..{end} is not a range of elements of a buffer of {len}");
+            return Err(Error::new(ErrorKind::InvalidSize, why).help("pass a range within the buffer"));
         }
         Ok(Self {
             allocation: self.allocation.clone(),
@@ -182,6 +184,10 @@ pub(crate) fn byte_len<T>(len: usize) -> Result<usize> {
     }
     match len.checked_mul(size_of::<T>()) {
         Some(bytes) if bytes > 0 => Ok(bytes),
+        Some(_) if size_of::<T>() > 0 => {
+            let error = Error::new(ErrorKind::InvalidSize, "memory of 0 elements cannot be had");
+            Err(error.help("leave out what has nothing to do, or allocate at least one element"))
+        }
         _ => Err(Error::new(
             ErrorKind::InvalidSize,
             format!("a buffer of {len} elements of {} bytes cannot be allocated", size_of::<T>()),

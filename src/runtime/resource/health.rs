@@ -50,9 +50,9 @@ impl Display for Health {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Healthy => f.write_str("healthy"),
-            Self::Stalled(error) => write!(f, "stalled: {error}"),
+            // It says what it is.
+            Self::Stalled(error) | Self::Lost(error) => Display::fmt(error, f),
             Self::ShutDown => f.write_str("shut down"),
-            Self::Lost(error) => write!(f, "lost: {error}"),
         }
     }
 }

@@ -1,5 +1,7 @@
 //! Conditionals and loops that a device may decide by itself.
 
+use std::time::{Duration, Instant};
+
 use wakegraph::{Buffer, CommandKind, Device, ErrorKind, Graph, Layout, Range, RectCopy};
 
 use crate::kernels::{add, mix};
@@ -9,7 +11,8 @@ use crate::support::PANIC;
 tests!("graph/control":
     &[Need::Results] => [the_flag_decides, earlier_nodes_decide, loops_run_while_the_flag_is_set, inside_each_other,
         in_and_around_sub_graphs, every_command_has_its_place_in_a_body, the_body_stays_as_it_was,
-        the_flag_may_be_on_the_host, other_executables_wait, a_loop_that_does_not_end_is_cancelled, profiles_give_the_whole],
+        the_flag_may_be_on_the_host, other_executables_wait, a_loop_that_does_not_end_is_cancelled,
+        a_loop_that_does_not_end_meets_its_deadline, profiles_give_the_whole],
     &[Need::Results, Need::FailingKernels] => [a_failure_in_a_body_names_the_node],
     &[] => [empty_bodies]);
 
@@ -72,6 +75,27 @@ fn earlier_nodes_decide(setup: &Setup) {
         exec.submit().await.unwrap();
         exec.submit().await.unwrap();
         assert_eq!((flags.to_vec().await.unwrap(), x.to_vec().await.unwrap()), (vec![5, 8, 5], vec![3002]));
+    });
+}
+
+fn a_loop_that_does_not_end_meets_its_deadline(setup: &Setup) {
+    let device = setup.device();
+    let (flag, x) = (words(device, [0]), words(device, [0]));
+    let mut graph = Graph::new(device);
+    graph.while_nonzero(&flag, &counts_down(device, &flag, &x)).name("endless");
+    let exec = graph.finalize().unwrap();
+    setup.block_on(async {
+        for _ in 0..3 {
+            // More rounds than any device has time for.
+            flag.write(&[u32::MAX]).await.unwrap();
+            let soon = Instant::now() + Duration::from_millis(5);
+            let error = exec.prepare().deadline(soon).submit().await.unwrap_err();
+            assert_eq!(error.kind(), ErrorKind::DeadlineExceeded, "{error}");
+            assert!(error.node().is_some_and(|node| node.contains("endless")), "{error}");
+            flag.write(&[3]).await.unwrap();
+            exec.submit().await.unwrap();
+            assert_eq!(flag.to_vec().await.unwrap(), [0]);
+        }
     });
 }
 

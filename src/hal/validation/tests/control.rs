@@ -57,14 +57,14 @@ fn a_condition_is_a_word_that_the_device_can_read() {
     let why = "loop: 'condition' (bytes 2..6 of 64) does not start at a multiple of 4";
     this.refuses(&odd, ARGUMENT, why);
     let foreign = part(&other.memory(64), 0, 4);
-    let (theirs, ours) = (other.device.info().id, this.device.info().id);
+    let ours = &this.device.info().selector;
     let why = format!(
-        "loop: 'condition' (bytes 0..4 of 64) was allocated on {theirs} and cannot be accessed from {ours}"
+        "loop: 'condition' (bytes 0..4 of 64) is memory of another device, and cannot be accessed from {ours}"
     );
     this.refuses(&while_nonzero(foreign.clone(), nothing), ARGUMENT, &why);
     let why = format!(
-        "native command: 'mine' (bytes 0..4 of 64) was allocated on {theirs} and cannot be \
-         accessed from {ours}"
+        "native command: 'mine' (bytes 0..4 of 64) is memory of another device, and \
+         cannot be accessed from {ours}"
     );
     this.refuses(&native(vec![foreign]), ARGUMENT, &why);
 }

@@ -78,10 +78,10 @@ fn memory_lives_on_the_side_that_the_operand_names() {
 fn memory_is_accessible_from_the_device() {
     let (this, other) = (Fixture::new(), Fixture::new());
     let foreign = part(&other.memory(64), 8, 32);
-    let (ours, theirs) = (this.device.info().id, other.device.info().id);
+    let ours = &this.device.info().selector;
     let command = Command::BufferCopy { src: this.memory(32), dst: foreign.clone() };
     let message = format!(
-        "buffer copy: 'dst' (bytes 8..40 of 64) was allocated on {theirs} and cannot be accessed from {ours}"
+        "buffer copy: 'dst' (bytes 8..40 of 64) is memory of another device, and cannot be accessed from {ours}"
     );
     this.refuses(&command, ARGUMENT, &message);
     let help = this.run(&command).unwrap_err().to_string();
@@ -90,7 +90,7 @@ fn memory_is_accessible_from_the_device() {
     let mut launch = this.saxpy();
     launch.args[1] = KernelArg::Memory(foreign);
     let message = format!(
-        "kernel 'saxpy': 'x' (bytes 8..40 of 64) was allocated on {theirs} and cannot be accessed from {ours}"
+        "kernel 'saxpy': 'x' (bytes 8..40 of 64) is memory of another device, and cannot be accessed from {ours}"
     );
     this.refuses_launch(launch, ARGUMENT, &message);
 }

@@ -48,9 +48,9 @@ fn queues_without_a_stream_to_lend_refuse_them() {
 fn they_use_memory_of_their_device() -> Result<(), Error> {
     let (this, other) = (Fixture::new(), Fixture::new());
     let task = stream_task(vec![part(&other.memory(64), 4, 8)]);
-    let (theirs, ours) = (other.device.info().id, this.device.info().id);
+    let ours = &this.device.info().selector;
     let why = format!(
-        "stream task: 'mine' (bytes 4..12 of 64) was allocated on {theirs} and cannot be accessed from {ours}"
+        "stream task: 'mine' (bytes 4..12 of 64) is memory of another device, and cannot be accessed from {ours}"
     );
     refused(enqueue(&this.queue(), &task, &[], &this.event()), ErrorKind::InvalidArgument, &why);
     refused(this.device.check_command(&task), ErrorKind::InvalidArgument, &why);

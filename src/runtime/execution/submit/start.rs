@@ -12,7 +12,7 @@ use crate::hal;
 use crate::runtime::completion::spawn::spawn;
 use crate::runtime::execution::deadline;
 use crate::runtime::execution::run::{Go, HostScheduler, Ready, Run, enqueue, watch_all};
-use crate::runtime::execution::template::RunOwner;
+use crate::runtime::execution::template::{RunOwner, RunTemplate};
 use crate::sync::Ordering;
 use crate::types::{Error, ErrorKind, Result};
 
@@ -36,7 +36,7 @@ pub(super) fn start<O: RunOwner + 'static>(
     let scheduler = match runtime.transpose() {
         Ok(runtime) => runtime.map(|handle| HostScheduler { handle, owner: owner.clone(), run: run.clone() }),
         // `submit` has made sure that there is a runtime.
-        Err(_) => return run.abandon(&needs_tokio("has work for the host")),
+        Err(_) => return run.abandon(&needs_tokio(&host_work(template))),
     };
     if template.has_loops.load(Ordering::Relaxed)
         && let Some(at) = run.deadline()
@@ -81,6 +81,15 @@ pub(super) fn start<O: RunOwner + 'static>(
         run.set_all_enqueued();
     } else if template.polls_tails {
         watch_all(template, run);
+    }
+}
+
+/// What a run needs the host for.
+pub(super) fn host_work(template: &RunTemplate) -> String {
+    let task = template.partitions.iter().position(|partition| partition.device().is_none());
+    match task.and_then(|task| template.labels.names(task).next()) {
+        Some(node) => format!("has work for the host, {node}"),
+        None => "has work on devices that cannot wait for each other without the host".into(),
     }
 }
 

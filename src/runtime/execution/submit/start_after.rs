@@ -1,5 +1,6 @@
 //! Starting a run behind others: its devices do the waiting as far as they can, else a task does.
 
+use std::borrow::Cow;
 use std::sync::Arc;
 
 use tokio::runtime::Handle;
@@ -9,7 +10,7 @@ use crate::runtime::execution::conflicts::{Predecessor, Predecessors};
 use crate::runtime::execution::event::Event;
 use crate::runtime::execution::run::Run;
 use crate::runtime::execution::submit::deferred::{self, Deferred, Starter, WaitFuture};
-use crate::runtime::execution::submit::start::{needs_tokio, start};
+use crate::runtime::execution::submit::start::{host_work, needs_tokio, start};
 use crate::runtime::execution::submit::waits::Waits;
 use crate::runtime::execution::template::{RunOwner, RunTemplate};
 use crate::runtime::resource::native_event::NativeEvent;
@@ -161,7 +162,7 @@ pub(crate) fn start_after<O: RunOwner + 'static>(
             }
             Err(_) => {
                 let why = why_host(template, &futures, starts_late, &native, &order_after, &events);
-                run.abandon(&needs_tokio(why));
+                run.abandon(&needs_tokio(&why));
             }
         }
     }
@@ -224,11 +225,12 @@ fn why_host(
     native: &[NativeEvent],
     order_after: &[Predecessor],
     events: &[Event],
-) -> &'static str {
+) -> Cow<'static, str> {
     let waits_for = |run: &Arc<Run>| !devices_can_wait(template, run);
     if !template.all_eager {
-        "has work for the host"
-    } else if !futures.is_empty() {
+        return host_work(template).into();
+    }
+    let why = if !futures.is_empty() {
         "waits for a future"
     } else if starts_late {
         "has a deadline and comes after other work"
@@ -241,5 +243,6 @@ fn why_host(
     } else {
         "comes after a submission, of the same executable or on the same memory, that its devices cannot \
          wait for themselves"
-    }
+    };
+    why.into()
 }
