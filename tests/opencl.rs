@@ -47,6 +47,8 @@ fn trials() -> Vec<Trial> {
         ("arguments_must_have_the_size_in_the_source", arguments_must_have_the_size_in_the_source),
         ("empty_sources_do_not_reach_the_driver", empty_sources_do_not_reach_the_driver),
         ("work_groups_must_fit", work_groups_must_fit),
+        ("a_kernels_own_local_memory_must_fit", a_kernels_own_local_memory_must_fit),
+        ("opencl_c_is_of_the_devices_version", opencl_c_is_of_the_devices_version),
         ("too_much_memory_is_refused", too_much_memory_is_refused),
         ("a_first_command_that_fails_enqueues_nothing", a_first_command_that_fails_enqueues_nothing),
         ("a_later_command_that_fails_is_named", a_later_command_that_fails_is_named),
@@ -220,6 +222,32 @@ fn empty_sources_do_not_reach_the_driver(device: &Arc<dyn Device>) {
         assert_eq!(error.kind(), ErrorKind::InvalidArgument, "{error}");
         assert!(error.message().contains("is empty"), "{error}");
     }
+}
+
+fn a_kernels_own_local_memory_must_fit(device: &Arc<dyn Device>) {
+    let validated = ValidatedDevice::new(device.clone());
+    let (x, most) = (zeros(&**device, 8), device.capabilities().local_memory);
+    let own = |bytes: usize| {
+        let body = "a[LOCAL_ID(0)] = 5; BARRIER(); x[GLOBAL_ID(0)] = a[LOCAL_ID(0) ^ 1];";
+        let source = format!("KERNEL(own, (SLICE(u32, x))) {{ LOCAL_ARRAY u32 a[{}]; {body} }}", bytes / 4);
+        let sources = KernelSources::new().c(source);
+        let kernel = device.create_kernel(&KernelDesc::new("own", &[numbers("x")], &sources)).unwrap();
+        let mut buffer = validated.create_command_buffer(&IN_ORDER).unwrap();
+        let args = vec![KernelArg::Memory(x.clone())];
+        buffer.append(&launch(&kernel, args, Range::linear(8).local([2])), &[]).map(drop)
+    };
+    let error = own(4 * most).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::InvalidSize, "{error}");
+    assert!(error.message().contains(&format!("the device has {most}")), "{error}");
+    own(1024).unwrap();
+}
+
+fn opencl_c_is_of_the_devices_version(device: &Arc<dyn Device>) {
+    let source = "#if __OPENCL_C_VERSION__ < 300\n#error old\n#endif\n\
+                  __kernel void own(__global uint *x) { x[0] = 1; }";
+    // Both runtimes have OpenCL 3.0.
+    let sources = KernelSources::new().opencl_c(source);
+    device.create_kernel(&KernelDesc::new("own", &[numbers("x")], &sources)).unwrap();
 }
 
 fn work_groups_must_fit(device: &Arc<dyn Device>) {

@@ -37,4 +37,10 @@ pub trait Kernel: Debug + Send + Sync + 'static {
 
     /// Largest work-group that the kernel can be launched with.
     fn max_work_group_size(&self) -> usize;
+
+    /// Local memory that the code declares for each work-group beside its parameters, in bytes; 0 where
+    /// it is not known.
+    fn own_local_memory(&self) -> usize {
+        0
+    }
 }

@@ -175,6 +175,10 @@ impl Kernel for CudaKernel {
     fn max_work_group_size(&self) -> usize {
         self.max_work_group_size
     }
+
+    fn own_local_memory(&self) -> usize {
+        self.static_shared
+    }
 }
 
 #[cfg(test)]

@@ -31,6 +31,8 @@ pub(super) struct LevelZeroKernel {
     symbol: CString,
     declaration: KernelDeclaration,
     max_work_group_size: usize,
+    /// Local memory that the source declares.
+    own_local_memory: usize,
     context: Arc<LevelZeroContext>,
 }
 
@@ -128,6 +130,7 @@ impl LevelZeroKernel {
                 0 => largest,
                 own => largest.min(own),
             },
+            own_local_memory: properties.own_local_memory,
             context: Arc::clone(context),
         })
     }
@@ -223,6 +226,7 @@ struct KernelProperties {
     arguments: usize,
     /// 0 where the driver does not tell.
     max_group_size: usize,
+    own_local_memory: usize,
     /// The work-group size that the source requires, if it does.
     required_work_group: Option<[usize; 3]>,
 }
@@ -243,6 +247,7 @@ impl KernelProperties {
         Ok(Self {
             arguments: properties.numKernelArgs as usize,
             max_group_size: largest.maxGroupSize as usize,
+            own_local_memory: properties.localMemSize as usize,
             required_work_group: required.iter().all(|&size| size > 0).then_some(required),
         })
     }
@@ -346,6 +351,10 @@ impl Kernel for LevelZeroKernel {
 
     fn max_work_group_size(&self) -> usize {
         self.max_work_group_size
+    }
+
+    fn own_local_memory(&self) -> usize {
+        self.own_local_memory
     }
 }
 

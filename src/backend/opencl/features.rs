@@ -27,6 +27,8 @@ pub(super) struct OpenclFeatures {
     pub(super) timer: bool,
     /// Whether a queue can be created with properties (2.0), or only the old way.
     pub(super) queue_properties: bool,
+    /// The version of OpenCL that the device has.
+    pub(super) version: (u32, u32),
     /// Whether the driver's out-of-order queues can be used.
     pub(super) out_of_order_queues: bool,
     /// Whether the slices of a rectangle have to lie in the buffer object as a whole, with the bytes
@@ -81,6 +83,7 @@ impl OpenclFeatures {
             migrates_shared_memory: numeric >= (2, 1),
             unified_memory: extension(device, "cl_intel_unified_shared_memory").is_some(),
             spirv: device.text(sys::CL_DEVICE_IL_VERSION).is_ok_and(|il| il.contains("SPIR-V")),
+            version: numeric,
             timer: numeric >= (2, 1),
             queue_properties: numeric >= (2, 0),
             // Intel's CPU runtime sometimes deadlocks while it releases one: its last task waits for

@@ -34,6 +34,8 @@ pub(super) struct OpenclKernel {
     symbol: CString,
     program: Arc<Owned<Program>>,
     max_work_group_size: usize,
+    /// Local memory that the source declares.
+    own_local_memory: usize,
     context: Arc<OpenclContext>,
 }
 
@@ -91,6 +93,10 @@ impl OpenclKernel {
             symbol,
             program,
             max_work_group_size: query.value(sys::CL_KERNEL_WORK_GROUP_SIZE)?,
+            // No argument is set yet, so this is the source's own.
+            own_local_memory: query
+                .value::<sys::cl_ulong>(sys::CL_KERNEL_LOCAL_MEM_SIZE)
+                .map_or(0, |bytes| usize::try_from(bytes).unwrap_or(usize::MAX)),
             context: Arc::clone(context),
         })
     }
@@ -178,11 +184,13 @@ impl OpenclKernelInstance {
 fn code<'a>(context: &OpenclContext, desc: &'a KernelDesc<'_>) -> Result<(Code<'a>, Cow<'a, str>, bool)> {
     let sources = desc.sources;
     let own_name = Cow::Borrowed(desc.name);
-    let source = |prelude, source: &str| Code::Source([prelude, source, "\n"].concat());
+    let text = |prelude, source: &str| [prelude, source, "\n"].concat();
     match (&sources.opencl_c, &sources.spirv, &sources.c) {
-        (Some(own), ..) => Ok((source("", own), own_name, false)),
+        (Some(own), ..) => Ok((Code::OpenclC(text("", own)), own_name, false)),
         (_, Some(binary), _) if context.features.spirv => Ok((Code::Binary(binary), own_name, false)),
-        (.., Some(c)) => Ok((source(dialect::OPENCL, c), dialect::entry_name(desc.name).into(), true)),
+        (.., Some(c)) => {
+            Ok((Code::Portable(text(dialect::OPENCL, c)), dialect::entry_name(desc.name).into(), true))
+        }
         _ => Err(no_variant(desc).help("add a source in the portable C dialect (`c:`)")),
     }
 }
@@ -280,5 +288,9 @@ impl Kernel for OpenclKernel {
 
     fn max_work_group_size(&self) -> usize {
         self.max_work_group_size
+    }
+
+    fn own_local_memory(&self) -> usize {
+        self.own_local_memory
     }
 }

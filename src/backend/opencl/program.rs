@@ -12,14 +12,27 @@ use super::sys::{self, DriverResult, OpenclFailure, Owned, Program, call, create
 use crate::hal::support::spirv;
 use crate::types::{Error, ErrorKind, Result};
 
-/// Makes programs keep the kinds of arguments, which are compared with the kernel's declaration.
+/// Makes programs keep the kinds of arguments, which are compared with the kernel's declaration. Without
+/// another option the language is at least OpenCL C 1.2, for which the portable dialect is made.
 const OPTIONS: &CStr = c"-cl-kernel-arg-info";
+
+/// The options for a vendor's variant: the newest language that the device is sure to have.
+fn own_options(context: &OpenclContext) -> &'static CStr {
+    match context.features.version {
+        (3.., _) => c"-cl-kernel-arg-info -cl-std=CL3.0",
+        (2, _) => c"-cl-kernel-arg-info -cl-std=CL2.0",
+        _ => OPTIONS,
+    }
+}
 
 /// The code that a program is built from.
 #[derive(Debug)]
 pub(super) enum Code<'a> {
-    /// OpenCL C. Not empty: the driver takes a length of 0 for a text that ends in NUL.
-    Source(String),
+    /// The portable dialect behind its prelude. Not empty: the driver takes a length of 0 for a text that
+    /// ends in NUL.
+    Portable(String),
+    /// OpenCL C. Not empty, either.
+    OpenclC(String),
     /// SPIR-V.
     Binary(&'a [u8]),
 }
@@ -28,7 +41,8 @@ impl Code<'_> {
     /// The key of the cache: all of the code.
     fn key(&self) -> Vec<u8> {
         match self {
-            Self::Source(source) => [b"C", source.as_bytes()].concat(),
+            Self::Portable(source) => [b"P", source.as_bytes()].concat(),
+            Self::OpenclC(source) => [b"C", source.as_bytes()].concat(),
             Self::Binary(binary) => [b"B", *binary].concat(),
         }
     }
@@ -54,7 +68,11 @@ fn build(context: &OpenclContext, code: &Code<'_>, kernel: &str) -> Result<Owned
         }
         _ => failure.into(),
     })?;
-    let (raw, device, text) = (program.raw(), context.id.raw(), OPTIONS.as_ptr());
+    let options = match code {
+        Code::OpenclC(_) => own_options(context),
+        Code::Portable(_) | Code::Binary(_) => OPTIONS,
+    };
+    let (raw, device, text) = (program.raw(), context.id.raw(), options.as_ptr());
     // SAFETY: all objects are alive; without a callback the call ends when the program is built.
     let built = unsafe {
         call!(context.core, clBuildProgram(raw, 1, &raw const device, text, None, ptr::null_mut()))
@@ -63,13 +81,13 @@ fn build(context: &OpenclContext, code: &Code<'_>, kernel: &str) -> Result<Owned
     Ok(program)
 }
 
-/// Whether the source compiles with this behind it. Nothing is built from it.
+/// Whether a source in the portable dialect compiles with this behind it. Nothing is built from it.
 ///
 /// # Errors
 /// [`Driver`](ErrorKind::Driver) with the log when it does not compile.
 pub(super) fn compiles(context: &OpenclContext, code: &Code<'_>, end: &str, kernel: &str) -> Result<()> {
-    let Code::Source(source) = code else { return Ok(()) };
-    let code = Code::Source([source, end].concat());
+    let Code::Portable(source) = code else { return Ok(()) };
+    let code = Code::Portable([source, end].concat());
     let program = create(context, &code)?;
     let (raw, device, core) = (program.raw(), context.id.raw(), context.core);
     let (devices, options) = (&raw const device, OPTIONS.as_ptr());
@@ -96,7 +114,7 @@ fn not_built(
     let log = query.text(sys::CL_PROGRAM_BUILD_LOG).unwrap_or_default();
     let code_name = describe(failure.code);
     let (what, remedy) = match code {
-        Code::Source(_) => ("does not compile", "correct the kernel's source"),
+        Code::Portable(_) | Code::OpenclC(_) => ("does not compile", "correct the kernel's source"),
         Code::Binary(_) => ("has SPIR-V that does not compile", spirv::VALIDATE),
     };
     let why = format!("kernel '{kernel}' {what} ({code_name}):\n{log}");
@@ -106,7 +124,7 @@ fn not_built(
 fn create(context: &OpenclContext, code: &Code<'_>) -> DriverResult<Owned<Program>> {
     let (core, raw) = (context.core, context.raw.raw());
     match code {
-        Code::Source(source) => {
+        Code::Portable(source) | Code::OpenclC(source) => {
             let (mut start, len): (*const c_char, _) = (source.as_ptr().cast(), source.len());
             // SAFETY: one text of this length, which the driver copies.
             unsafe { create!(core, clCreateProgramWithSource(raw, 1, &raw mut start, &raw const len)) }

@@ -225,11 +225,16 @@ impl<'a> LaunchCheck<'a> {
             KernelArg::Local(bytes) => *bytes,
             _ => 0,
         });
-        let total = bytes.fold(0usize, usize::saturating_add);
+        let own = self.launch.kernel.own_local_memory();
+        let total = bytes.fold(own, usize::saturating_add);
         let most = self.device.capabilities().local_memory;
         if total > most {
-            let why = format_args!("needs {total} bytes of local memory, the device has {most}");
-            return Err(self.error(ErrorKind::InvalidSize, why));
+            let why = format_args!(
+                "needs {total} bytes of local memory, {own} of them for its own variables, the device has {most}"
+            );
+            return Err(self
+                .error(ErrorKind::InvalidSize, why)
+                .help("use smaller work-groups, or less memory for each"));
         }
         Ok(())
     }
