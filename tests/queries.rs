@@ -79,11 +79,11 @@ fn a_verbose_drawing_shows_the_values_of_arguments() {
     let counts = device.buffer::<u32>(2).unwrap();
     let mut graph = Graph::new(&device);
     graph.launch(scale(-2.5, &from, &to), Range::linear(4));
-    graph.launch(count(1 << 40, Local::new(3), [7, 255], &counts), Range::linear(2));
+    graph.launch(count(1 << 40, Local::new(3), [7, 255], &counts), Range::linear(2).local([2]));
     let drawing = graph.dot(true);
     for expected in [
         "scale over range [4]\\lby: f32 = -2.5\\lfrom: [f32] = memory of 16 bytes\\lto: [f32] = memory of 16 bytes\\l",
-        "count over range [2]\\lstart: i64 = 1099511627776\\l_tile = local memory of 3 bytes\\l\
+        "count over range [2] in groups of [2]\\lstart: i64 = 1099511627776\\l_tile = local memory of 3 bytes\\l\
          _pair: [u8; 2] = 07 ff\\lto: [u32] = memory of 8 bytes\\l",
         "reads m0[0..16]\\lreads and writes m1[0..16]\\l",
         "queries.rs:",

@@ -220,7 +220,7 @@ fn kernels_known_only_at_run_time() {
         });
     for (index, expected) in [(0u8, [10, 20]), (1, [20, 40])] {
         let call = kernel.call().value(index).value(Local::<u16>::new(4)).memory::<u32>(&x).memory::<u32>(&y);
-        run(&device, call, Range::linear(2));
+        run(&device, call, Range::linear(2).local([2]));
         assert_eq!(*block_on(y.read()), expected);
     }
 }
@@ -472,7 +472,7 @@ fn items_are_those_of_the_range() {
     let (from, to) = (device.buffer_from(&[1u32, 2, 3, 4]).unwrap(), device.buffer::<u32>(6).unwrap());
     run(&device, one_index(10, &from, &to), Range::linear(2).offset([1]));
     assert_eq!(block_on(to.to_vec()).unwrap(), [0, 20, 30, 0, 0, 0]);
-    run(&device, two_indices(3, Local::new(1), &to), Range::new([2, 1]).offset([1, 1]));
+    run(&device, two_indices(3, Local::new(1), &to), Range::new([2, 1]).offset([1, 1]).local([1, 1]));
     assert_eq!(block_on(to.to_vec()).unwrap(), [0, 20, 30, 0, 11, 12]);
     run(&device, three_indices(&to), Range::new([2, 2, 2]).offset([0, 5, 100]));
     assert_eq!(block_on(to.to_vec()).unwrap(), [402, 422, 30, 0, 11, 12]);

@@ -9,6 +9,11 @@ KERNEL(axpy, (u32 a, SLICE(const u32, x), SLICE(u32, y))) {
     y[GLOBAL_ID(0)] += a * x[GLOBAL_ID(0)];
 }
 
+KERNEL(meet, (SLICE(u32, x))) {
+    BARRIER();
+    x[GLOBAL_ID(0)] += 1;
+}
+
 KERNEL(mix, (u32 n, SLICE(u32, x))) {
     x[GLOBAL_ID(0)] = 31 * x[GLOBAL_ID(0)] + n;
 }

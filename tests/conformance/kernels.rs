@@ -51,6 +51,13 @@ kernel! {
         // SAFETY: as above.
         c: unsafe { SOURCE },
     }
+    /// x = x + 1, behind a barrier.
+    pub(crate) fn meet(x: &mut [u32]) {
+        item: |i, x| x[i] += 1,
+        // SAFETY: every work-item reaches the barrier, and uses the element with its index, which the
+        // shortest slice bounds.
+        c: unsafe { SOURCE },
+    }
     /// y = y + the last of x
     pub(crate) fn add_last(x: &[u32], y: &mut [u32]) {
         item: |i, x, y| y[i] += x.last().copied().unwrap_or(0),

@@ -73,6 +73,46 @@ pub fn slice_len(param: &Param, arg: &KernelArg) -> Option<u64> {
     Some((bytes / element_size.max(1)) as u64)
 }
 
+/// Whether the kernel `name` of a source has a barrier in its own body, so that its range needs
+/// work-groups. Not found are barriers in the functions that it calls, and kernels that macros make.
+pub(crate) fn has_barrier(source: &str, name: &str) -> bool {
+    let code = without_comments(source);
+    let bodies = code.split("KERNEL(").skip(1).filter_map(|rest| {
+        let (kernel, rest) = rest.split_once(',')?;
+        (kernel.trim() == name).then(|| body(rest))
+    });
+    bodies.into_iter().any(|body| body.contains("BARRIER("))
+}
+
+/// What is between the first brace and the one that belongs to it.
+fn body(code: &str) -> &str {
+    let mut depth = 0;
+    let start = code.find('{').unwrap_or(code.len());
+    let end = code[start..].find(|letter| {
+        depth += i32::from(letter == '{') - i32::from(letter == '}');
+        depth == 0
+    });
+    &code[start..end.map_or(code.len(), |end| start + end)]
+}
+
+fn without_comments(source: &str) -> String {
+    let (mut code, mut rest) = (String::with_capacity(source.len()), source);
+    while let Some(start) = rest.find('/') {
+        let (before, comment) = rest.split_at(start);
+        code += before;
+        let end = match comment.as_bytes().get(1) {
+            Some(b'/') => comment.find('\n'),
+            Some(b'*') => comment[2..].find("*/").map(|end| end + 4),
+            _ => {
+                code.push('/');
+                Some(1)
+            }
+        };
+        rest = &comment[end.unwrap_or(comment.len())..];
+    }
+    code + rest
+}
+
 /// What goes after a source on CUDA and HIP: the entry point of its kernel `name`, and assertions that
 /// the source's parameters are those declared.
 pub fn entry_point(name: &str, params: &[Param]) -> String {
@@ -199,6 +239,18 @@ mod tests {
             assert!(text.contains(part), "{part} in {text}");
         }
         assert_eq!(text.matches("is declared read only").count(), 1, "{text}");
+    }
+
+    #[test]
+    fn barriers_are_found_in_the_bodies_of_kernels() {
+        let source = "FUNCTION void wait() { BARRIER(); } // KERNEL(none, ()) { BARRIER(); }
+            KERNEL(none, (u32 a)) { /* BARRIER(); */ a = 1 / a; // BARRIER(); }
+            }
+            KERNEL( one , (SLICE(u32, x))) { if (x) { x[0] = 1; } BARRIER(); }
+            FUNCTION void wait_too() { BARRIER(); }
+            KERNEL(last, (u32 a)) { ";
+        let found = ["none", "one", "last", "on", "other"].map(|name| has_barrier(source, name));
+        assert_eq!(found, [false, true, false, false, false]);
     }
 
     #[test]

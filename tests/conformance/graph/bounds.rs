@@ -3,17 +3,17 @@
 #![forbid(unsafe_code)]
 
 use wakegraph::hal::UpdateCapabilities;
-use wakegraph::kernel::{KernelCall, RawKernel};
+use wakegraph::kernel::{KernelCall, Local, RawKernel};
 use wakegraph::{
     Buffer, Error, ErrorKind, ExecutableGraph, FinalizeOptions, Graph, NodeId, Range, RangeBound,
 };
 
-use crate::kernels::{add, axpy, count_cells, count_pixels, indices};
+use crate::kernels::{add, axpy, count_cells, count_pixels, indices, lengths, meet};
 use crate::random::Random;
 use crate::registry::{Need, Setup, lacks, tests};
 
 tests!("graph/bounds":
-    &[] => [launches_beyond_the_shortest_slice, launches_beyond_a_declared_bound, raw_kernels, updates_of_the_range_alone,
+    &[] => [ranges_of_another_form, launches_beyond_the_shortest_slice, launches_beyond_a_declared_bound, raw_kernels, updates_of_the_range_alone,
         updates_of_the_memory_alone, updates_to_an_alternative, updates_from_another_graph],
     &[Need::Results] => [random_ranges, random_updates]);
 
@@ -80,6 +80,30 @@ fn launches_beyond_a_declared_bound(setup: &Setup) {
     let error = refused(count_cells(&x), Range::new([4, 3, 2]).offset([0, 0, 1]));
     is_refused(&error, "count_cells", "range [4, 3, 2] from [0, 0, 1]", bound);
     single(setup, count_cells(&x), Range::new([4, 3, 2])).0.finalize().unwrap();
+}
+
+fn ranges_of_another_form(setup: &Setup) {
+    let (x, out) = (words(setup, 24), setup.device().buffer::<u64>(4).unwrap());
+    let (bytes, numbers) =
+        (setup.device().buffer::<u8>(3).unwrap(), setup.device().buffer::<u64>(2).unwrap());
+    let refused = |call: KernelCall, range, why: &str| {
+        let error = single(setup, call, range).0.finalize().unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::InvalidSize, "{error}");
+        assert!(error.to_string().contains(why), "{error}");
+    };
+    let lengths = || lengths(&bytes, 0, &numbers, Local::new(4), &out);
+    refused(count_pixels(6, &x), Range::linear(4), "an index of 2 dimensions");
+    refused(lengths(), Range::linear(1), "'tile' is local memory of a work-group");
+    refused(meet(&x), Range::linear(8), "a barrier for a work-group");
+    single(setup, count_pixels(6, &x), Range::new([4, 1])).0.finalize().unwrap();
+    single(setup, lengths(), Range::linear(1).local([1])).0.finalize().unwrap();
+    let (graph, node) = single(setup, meet(&x), Range::linear(8).local([4]));
+    let exec = finalize(&graph);
+    if can_update(setup) {
+        let update = exec.update().range(node, Range::linear(8));
+        let error = setup.block_on(async { update.apply().await.unwrap_err() });
+        assert_eq!(error.kind(), ErrorKind::InvalidSize, "{error}");
+    }
 }
 
 fn raw_kernels(setup: &Setup) {
@@ -234,6 +258,7 @@ impl Counting {
         let ends = [0, 1, 2].map(|d| size[d] + offset[d]);
         let is_allowed = match self {
             Self::Shortest => ends[0] <= len && ends[1] == 1 && ends[2] == 1,
+            Self::Pixels(width) if range.dimensions() < 2 || width == 0 => false,
             Self::Pixels(width) => ends[0] <= width && ends[1] <= len / width && ends[2] == 1,
             Self::Cells => ends.iter().product::<usize>() <= len,
         };

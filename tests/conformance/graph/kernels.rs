@@ -231,10 +231,10 @@ fn lengths_of_slices(setup: &Setup) {
     let mut graph = Graph::new(device);
     let scratch = graph.scratch::<u8>(33).unwrap();
     graph.fill(&scratch, 0);
-    graph.launch(lengths(&bytes, 1, &numbers, Local::new(9), &whole), Range::linear(1));
+    graph.launch(lengths(&bytes, 1, &numbers, Local::new(9), &whole), Range::linear(1).local([1]));
     let part = of_parts.slice(32..40).unwrap();
     let numbers = numbers.slice(4..).unwrap();
-    graph.launch(lengths(&scratch, 0, numbers, Local::new(1), part), Range::linear(1));
+    graph.launch(lengths(&scratch, 0, numbers, Local::new(1), part), Range::linear(1).local([1]));
     let exec = graph.finalize().unwrap();
     setup.block_on(async {
         for _ in 0..2 {
@@ -255,8 +255,10 @@ fn lengths_follow_updates(setup: &Setup) {
     let out = device.buffer::<u64>(4).unwrap();
     let call = |bytes, numbers, tile| lengths(bytes, 0, numbers, Local::new(tile), &out);
     let mut graph = Graph::new(device);
-    let node =
-        graph.launch(call(bytes[0].slice(..).unwrap(), numbers.slice(..2).unwrap(), 3), Range::linear(1));
+    let node = graph.launch(
+        call(bytes[0].slice(..).unwrap(), numbers.slice(..2).unwrap(), 3),
+        Range::linear(1).local([1]),
+    );
     let node = node.id();
     let exec = graph.finalize_with(FinalizeOptions::new().updatable(true)).unwrap();
     setup.block_on(async {

@@ -94,7 +94,9 @@ fn one_parameter_in_many_places(setup: &Setup) {
     let range = Range::linear(4);
     graph.launch(add(0, &x), range).param("n", &n).param("x", &memory);
     graph.launch(axpy(0, &x, &y), range).param("x", &memory).param("a", &n);
-    graph.launch(lengths(&bytes, 0, &numbers, Local::new(5), &out), Range::linear(1)).param("before", &n);
+    graph
+        .launch(lengths(&bytes, 0, &numbers, Local::new(5), &out), Range::linear(1).local([1]))
+        .param("before", &n);
     let exec = finalize(&graph);
     setup.block_on(async {
         let (mut on_x, mut on_y) = (1u32, 0u32);
@@ -153,7 +155,9 @@ fn local_memory(setup: &Setup) {
     let out = device.buffer::<u64>(4).unwrap();
     let mut graph = Graph::new(device);
     let tile = graph.param(Local::<u16>::new(6));
-    graph.launch(lengths(&bytes, 0, &numbers, Local::new(1), &out), Range::linear(1)).param("tile", &tile);
+    graph
+        .launch(lengths(&bytes, 0, &numbers, Local::new(1), &out), Range::linear(1).local([1]))
+        .param("tile", &tile);
     let exec = finalize(&graph);
     setup.block_on(async {
         exec.submit().await.unwrap();
@@ -522,7 +526,7 @@ fn null_buffers(setup: &Setup) {
     let mut graph = Graph::new(device);
     let p = graph.param(&no_bytes);
     let call = lengths(&no_bytes, 0, &no_numbers, Local::new(4), &out);
-    let node = graph.launch(call, Range::linear(1)).param("bytes", &p).id();
+    let node = graph.launch(call, Range::linear(1).local([1])).param("bytes", &p).id();
     let exec = finalize(&graph);
     setup.block_on(async {
         let runs = async |expected: [u64; 4]| {

@@ -3,10 +3,10 @@
 use std::fmt::{self, Debug};
 use std::sync::Arc;
 
-use crate::hal::{Param, ParamKind};
+use crate::hal::{KernelSources, Param, ParamKind, dialect};
 use crate::runtime::resource::kernel::ByValue;
 use crate::runtime::resource::kernel::call::CallArg;
-use crate::types::{Error, ErrorKind, RangeBound, Result};
+use crate::types::{Error, ErrorKind, Range, RangeBound, Result};
 use crate::util::panics::catch;
 
 /// The length of a slice, which is all that a kernel's bound needs to know of it.
@@ -83,6 +83,44 @@ fn slice_len(param: &Param, arg: &CallArg) -> Option<usize> {
 fn mismatch(param: &Param, why: &str) -> Error {
     let why = format!("the kernel's bound reads argument '{}', which {why}", param.name);
     Error::new(ErrorKind::InvalidArgument, why)
+}
+
+/// The form that a range needs for a kernel's code, apart from its bound.
+#[derive(Clone, Copy, Default, Debug)]
+pub(super) struct RangeForm {
+    /// The dimensions of the index in `item:`.
+    item_dimensions: Option<usize>,
+    has_barrier: bool,
+}
+
+impl RangeForm {
+    pub(super) fn set_item_dimensions(&mut self, dimensions: usize) {
+        self.item_dimensions = Some(dimensions);
+    }
+
+    pub(super) fn set_sources(&mut self, kernel: &str, sources: &KernelSources) {
+        self.has_barrier = sources.c.as_deref().is_some_and(|source| dialect::has_barrier(source, kernel));
+    }
+
+    /// The reason why a range does not fit the code, and a remedy.
+    pub(super) fn fault(&self, params: &[Param], range: &Range) -> Option<(String, &'static str)> {
+        if let Some(of_item) = self.item_dimensions
+            && (range.dimensions() < of_item || range.global_size()[of_item..].iter().any(|&size| size != 1))
+        {
+            let why = format!("its code for a work-item takes an index of {of_item} dimensions");
+            return Some((why, "launch it over a range of as many dimensions (`Range::new`)"));
+        }
+        if range.local_size().is_some() {
+            return None;
+        }
+        let local = params.iter().find(|param| matches!(param.kind, ParamKind::Local { .. }));
+        let why = match local {
+            Some(Param { name, .. }) => format!("'{name}' is local memory of a work-group"),
+            None if self.has_barrier => "its code in C has a barrier for a work-group".into(),
+            None => return None,
+        };
+        Some((why, "give the size of a work-group, which divides the range (`Range::local`)"))
+    }
 }
 
 /// How a kernel's bound follows from the arguments.

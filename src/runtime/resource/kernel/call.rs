@@ -152,10 +152,14 @@ impl KernelCall {
     /// `InvalidSize` when it may not; the error of the bound's own closure.
     pub(crate) fn check_range(&self, range: &Range) -> Result<()> {
         let bound = self.bound.as_ref().map_err(Clone::clone)?;
-        if bound.allows(range) {
-            return Ok(());
-        }
         let name = self.kernel.name();
+        if bound.allows(range) {
+            let Some((why, help)) = self.kernel.form().fault(self.kernel.params(), range) else {
+                return Ok(());
+            };
+            let why = format!("kernel '{name}' cannot be launched over {range}: {why}");
+            return Err(Error::new(ErrorKind::InvalidSize, why).help(help));
+        }
         let why =
             format!("kernel '{name}' cannot be launched over {range}: the bound on its range is {bound}");
         let help = match self.kernel.bound().is_declared() {

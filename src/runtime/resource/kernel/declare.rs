@@ -82,6 +82,9 @@
 /// in one dimension; a kernel without slices has none. The bound holds on the CPU too, so that a
 /// program does the same everywhere.
 ///
+/// A range also has to have the dimensions of the index in `item:`, and work-groups
+/// ([`Range::local`](crate::Range::local)) if a parameter is `Local` or the kernel's body in C has a `BARRIER()`.
+///
 /// ```
 /// use wakegraph::RangeBound;
 ///
@@ -228,6 +231,7 @@ macro_rules! __kernel {
             );
             ::std::result::Result::Ok(())
         });
+        let $declared = $declared.item_dimensions($crate::__kernel!(@dimensions $index));
         $crate::__kernel!(@device $declared $($variant $unsafe $source),*)
     }};
     (@code $declared:ident $params:tt $($variant:ident : $unsafe:tt $source:tt),+ $(,)?) => {
@@ -249,6 +253,9 @@ macro_rules! __kernel {
         )*
         $declared
     }};
+
+    (@dimensions [$($index:pat_param),+ $(,)?]) => { [$(::std::stringify!($index)),+].len() };
+    (@dimensions $index:tt) => { 1 };
 
     // One index, or an array of them.
     (@index [$($index:tt)*]) => { [usize; _] };

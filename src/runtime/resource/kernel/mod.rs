@@ -15,8 +15,8 @@ mod raw;
 use std::sync::Arc;
 
 pub use argument::{ByValue, Local};
-use bound::BoundRule;
 pub use bound::{BoundArgs, SliceLen};
+use bound::{BoundRule, RangeForm};
 #[doc(hidden)]
 pub use call::CallArg;
 pub use call::KernelCall;
@@ -37,12 +37,14 @@ pub struct KernelDef {
     types: Box<[ParamType]>,
     sources: KernelSources,
     bound: BoundRule,
+    form: RangeForm,
 }
 
 #[doc(hidden)]
 impl KernelDef {
     pub fn new(name: &'static str, params: Box<[Param]>, types: Box<[ParamType]>) -> Self {
-        Self { name, params, types, sources: KernelSources::new(), bound: BoundRule::default() }
+        let (bound, form) = (BoundRule::default(), RangeForm::default());
+        Self { name, params, types, sources: KernelSources::new(), bound, form }
     }
 
     pub fn host(
@@ -50,6 +52,11 @@ impl KernelDef {
         code: impl Fn(&Range, &mut HostArgs<'_>) -> Result<()> + Send + Sync + 'static,
     ) -> Self {
         self.sources = self.sources.host(code);
+        self
+    }
+
+    pub fn item_dimensions(mut self, dimensions: usize) -> Self {
+        self.form.set_item_dimensions(dimensions);
         self
     }
 
@@ -67,6 +74,7 @@ impl KernelDef {
     #[expect(unsafe_code, reason = "who declares device code vouches for it")]
     pub unsafe fn device(mut self, code: impl FnOnce(KernelSources) -> KernelSources) -> Self {
         self.sources = code(self.sources);
+        self.form.set_sources(self.name, &self.sources);
         self
     }
 }
@@ -105,6 +113,13 @@ impl KernelRef {
         match self {
             Self::Declared(def) => &def.bound,
             Self::Raw(raw) => raw.bound(),
+        }
+    }
+
+    fn form(&self) -> &RangeForm {
+        match self {
+            Self::Declared(def) => &def.form,
+            Self::Raw(raw) => raw.form(),
         }
     }
 

@@ -7,7 +7,7 @@ use bytemuck::Pod;
 
 use crate::hal::{self, HostArgs, KernelDesc, KernelSources, Param, ParamKind};
 use crate::runtime::resource::device::Device;
-use crate::runtime::resource::kernel::bound::{BoundArgs, BoundRule};
+use crate::runtime::resource::kernel::bound::{BoundArgs, BoundRule, RangeForm};
 use crate::runtime::resource::kernel::call::{CallArg, KernelCall};
 use crate::runtime::resource::kernel::loaded::Loaded;
 use crate::runtime::resource::kernel::{ByValue, KernelRef, ParamType};
@@ -49,6 +49,7 @@ pub struct RawKernel {
     types: Vec<ParamType>,
     sources: KernelSources,
     bound: BoundRule,
+    form: RangeForm,
     loaded: Loaded,
 }
 
@@ -61,6 +62,7 @@ impl RawKernel {
             types: Vec::new(),
             sources: KernelSources::default(),
             bound: BoundRule::default(),
+            form: RangeForm::default(),
             loaded: Loaded::default(),
         }
     }
@@ -138,7 +140,8 @@ impl RawKernel {
     }
 
     /// Ends the declaration of a kernel that has device code only.
-    pub fn build(self) -> Arc<Self> {
+    pub fn build(mut self) -> Arc<Self> {
+        self.form.set_sources(&self.name, &self.sources);
         Arc::new(self)
     }
 
@@ -153,6 +156,10 @@ impl RawKernel {
 
     pub(super) fn bound(&self) -> &BoundRule {
         &self.bound
+    }
+
+    pub(super) fn form(&self) -> &RangeForm {
+        &self.form
     }
 
     pub(crate) fn params(&self) -> &[Param] {
