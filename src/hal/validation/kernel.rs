@@ -229,9 +229,11 @@ impl<'a> LaunchCheck<'a> {
         let total = bytes.fold(own, usize::saturating_add);
         let most = self.device.capabilities().local_memory;
         if total > most {
-            let why = format_args!(
-                "needs {total} bytes of local memory, {own} of them for its own variables, the device has {most}"
-            );
+            let of_own = match own {
+                0 => String::new(),
+                own => format!(" ({own} of them are the kernel's own variables)"),
+            };
+            let why = format_args!("needs {total} bytes of local memory, the device has {most}{of_own}");
             return Err(self
                 .error(ErrorKind::InvalidSize, why)
                 .help("use smaller work-groups, or less memory for each"));

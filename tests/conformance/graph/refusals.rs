@@ -130,15 +130,35 @@ const OTHER_TYPES: &str = "
     KERNEL(wide_struct, (struct Three a, SLICE(float, x))) { x[GLOBAL_ID(0)] = a.numbers[0]; }
     KERNEL(right, (SLICE(const Pair, x), Pair a, SLICE(real, y), LOCAL_SLICE(unsigned char, tile))) { } // \\";
 
-// SAFETY: they are wrong, and must be refused before a launch; the last one does nothing.
 kernel! {
-    fn wide(x: &mut [f32]) { c: unsafe { OTHER_TYPES } }
-    fn written(x: &[f32], y: &mut [f32]) { c: unsafe { OTHER_TYPES } }
-    fn wide_tile(tile: Local<u16>, x: &mut [u32]) { c: unsafe { OTHER_TYPES } }
-    fn wide_value(a: f32, x: &mut [f32]) { c: unsafe { OTHER_TYPES } }
-    fn wide_pair(x: &[Pair]) { c: unsafe { OTHER_TYPES } }
-    fn wide_struct(a: Pair, x: &mut [f32]) { c: unsafe { OTHER_TYPES } }
-    fn right(x: &[Pair], a: Pair, y: &mut [f32], tile: Local<u8>) { c: unsafe { OTHER_TYPES } }
+    fn wide(x: &mut [f32]) {
+        // SAFETY: it has other types, so that it is refused and never launched.
+        c: unsafe { OTHER_TYPES },
+    }
+    fn written(x: &[f32], y: &mut [f32]) {
+        // SAFETY: it has other types, so that it is refused and never launched.
+        c: unsafe { OTHER_TYPES },
+    }
+    fn wide_tile(tile: Local<u16>, x: &mut [u32]) {
+        // SAFETY: it has other types, so that it is refused and never launched.
+        c: unsafe { OTHER_TYPES },
+    }
+    fn wide_value(a: f32, x: &mut [f32]) {
+        // SAFETY: it has other types, so that it is refused and never launched.
+        c: unsafe { OTHER_TYPES },
+    }
+    fn wide_pair(x: &[Pair]) {
+        // SAFETY: it has other types, so that it is refused and never launched.
+        c: unsafe { OTHER_TYPES },
+    }
+    fn wide_struct(a: Pair, x: &mut [f32]) {
+        // SAFETY: it has other types, so that it is refused and never launched.
+        c: unsafe { OTHER_TYPES },
+    }
+    fn right(x: &[Pair], a: Pair, y: &mut [f32], tile: Local<u8>) {
+        // SAFETY: it does nothing.
+        c: unsafe { OTHER_TYPES },
+    }
 }
 
 fn sources_with_other_types(setup: &Setup) {
@@ -146,7 +166,7 @@ fn sources_with_other_types(setup: &Setup) {
     let (x, y) = (device.buffer::<f32>(8).unwrap(), device.buffer::<f32>(8).unwrap());
     let (words, pairs) = (device.buffer::<u32>(8).unwrap(), device.buffer::<Pair>(8).unwrap());
     let pair = Pair { number: 1.0, index: 2 };
-    // SAFETY: as above.
+    // SAFETY: it has other types, so that it is refused and never launched.
     let raw = unsafe { RawKernel::new("wide").writes::<f32>("x").with_c(OTHER_TYPES) }.build();
     let finalize = |call: KernelCall| {
         let mut graph = Graph::new(device);
