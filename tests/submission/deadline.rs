@@ -137,7 +137,7 @@ fn a_late_submission_keeps_its_place_in_the_order() {
 
 /// An executable of devices only, and submissions of it or on its memory with a deadline of a second behind
 /// the first one, as a function adds them.
-fn behind_a_run(late: impl AsyncFn(&ExecutableGraph, &ExecutableGraph) -> Submission) {
+fn behind_a_run(late: impl Fn(&ExecutableGraph, &ExecutableGraph) -> Submission) {
     paused().block_on(async {
         for device in [device(), polled_device()] {
             let (hold, count) = (Hold::new(), Count::default());
@@ -150,7 +150,7 @@ fn behind_a_run(late: impl AsyncFn(&ExecutableGraph, &ExecutableGraph) -> Submis
             };
             let (exec, other) = (on_memory(&held_kernel(&hold)), on_memory(&count.kernel()));
             let first = exec.submit();
-            let late = late(&exec, &other).await;
+            let late = late(&exec, &other);
             let after_late = other.submit();
             hold.wait_for(1);
             advance(2 * SECOND).await;
@@ -174,17 +174,17 @@ fn behind_a_run(late: impl AsyncFn(&ExecutableGraph, &ExecutableGraph) -> Submis
 
 #[test]
 fn a_late_run_of_devices_only_is_not_run() {
-    behind_a_run(async |exec, _| exec.prepare().deadline(in_a_second()).submit());
+    behind_a_run(|exec, _| exec.prepare().deadline(in_a_second()).submit());
 }
 
 #[test]
 fn a_late_run_on_the_memory_of_another_is_not_run() {
-    behind_a_run(async |_, other| other.prepare().deadline(in_a_second()).submit());
+    behind_a_run(|_, other| other.prepare().deadline(in_a_second()).submit());
 }
 
 #[test]
 fn a_late_run_behind_one_that_waits_is_not_run() {
-    behind_a_run(async |exec, other| {
+    behind_a_run(|exec, other| {
         exec.prepare().deadline(in_a_second()).submit().cancel();
         other.prepare().deadline(in_a_second()).submit()
     });
