@@ -21,7 +21,7 @@ use opencl3::platform::get_platforms;
 use opencl3::types::{CL_FALSE, cl_uint};
 use tokio::runtime::{Builder, Runtime};
 use wakegraph::backend::opencl::{OpenclOptions, open_in_context};
-use wakegraph::{AccessMode, Buffer, Device, ErrorKind, ExecutableGraph, Graph, Range, write};
+use wakegraph::{AccessMode, Buffer, Device, ErrorKind, ExecutableGraph, Graph, HostRef, Range, read, write};
 
 wakegraph::kernel! {
     /// x := 3 x + 1
@@ -39,10 +39,11 @@ fn main() -> ExitCode {
 }
 
 /// The tests in which an event fails that commands wait for.
-const FAILED_EVENTS: [&str; 3] = [
+const FAILED_EVENTS: [&str; 4] = [
     "a_failed_event_fails_the_submission",
     "a_loan_comes_after_all_that_is_in_flight",
     "a_join_comes_after_all_that_is_in_flight",
+    "a_run_that_fails_early_ends_in_its_turn",
 ];
 
 /// Time in which a command that wrongly starts ends. A correct result does not depend on it.
@@ -56,6 +57,7 @@ const TESTS: &[Test] = &[
     (FAILED_EVENTS[0], a_failed_event_fails_the_submission),
     (FAILED_EVENTS[1], a_loan_comes_after_all_that_is_in_flight),
     (FAILED_EVENTS[2], a_join_comes_after_all_that_is_in_flight),
+    (FAILED_EVENTS[3], a_run_that_fails_early_ends_in_its_turn),
     ("host_tasks_wait_for_native_events_too", host_tasks_wait_for_native_events_too),
     ("objects_may_be_released_in_any_order", objects_may_be_released_in_any_order),
     ("objects_of_another_context_are_refused", objects_of_another_context_are_refused),
@@ -180,8 +182,12 @@ fn has_ended(event: &ClEvent) -> bool {
     false
 }
 
+fn one_step(x: u32) -> u32 {
+    x.wrapping_mul(3).wrapping_add(1)
+}
+
 fn two_steps(x: u32) -> u32 {
-    x.wrapping_mul(9).wrapping_add(4)
+    one_step(one_step(x))
 }
 
 fn buffers_and_events_go_in_and_out_without_the_host(app: &Application) {
@@ -277,6 +283,46 @@ fn a_join_comes_after_all_that_is_in_flight(app: &Application) {
         failing.await.unwrap_err();
     });
     assert_eq!(app.read(&theirs), [99; LEN]);
+}
+
+fn a_run_that_fails_early_ends_in_its_turn(app: &Application) {
+    let (x, host) = (app.device.buffer::<u32>(LEN).unwrap(), app.device.host_buffer::<u32>(LEN).unwrap());
+    let mut graph = Graph::new(&app.device);
+    graph.launch(step(&x), Range::linear(LEN));
+    graph.copy(&x, &host);
+    let exec = graph.finalize().unwrap();
+    let (queue, mut expected) = (app.device.queue().unwrap(), 0u32);
+    app.runtime.block_on(async {
+        for round in 0..500 {
+            let (held, fails) = (app.user_event(), app.user_event());
+            let first = exec.prepare().after_native(&app.wait(&held)).submit();
+            let second = exec.prepare().after_native(&app.wait(&fails)).submit();
+            let first_result = one_step(expected);
+            let sees = async move |(view,): (HostRef<u32>,)| assert_eq!(view[0], first_result);
+            let task = queue.host_task((read(&host),), sees);
+            if round % 2 == 0 {
+                set_user_event_status(fails.get(), -1).unwrap();
+            }
+            for _ in 0..round % 7 {
+                tokio::task::yield_now().await;
+            }
+            assert!(!first.is_finished() && !second.is_finished() && !task.is_finished());
+            assert!(host.try_write().is_err(), "the first run is going to write");
+            // It is ordered behind both, by devices or by the host.
+            let third = exec.submit();
+            set_user_event_status(held.get(), CL_COMPLETE).unwrap();
+            if round % 2 == 1 {
+                set_user_event_status(fails.get(), -1).unwrap();
+            }
+            second.await.unwrap_err();
+            assert!(first.is_finished());
+            first.await.unwrap();
+            third.await.unwrap();
+            task.wait().await.unwrap();
+            expected = two_steps(expected);
+            assert_eq!(host.read().await[..], [expected; LEN]);
+        }
+    });
 }
 
 fn host_tasks_wait_for_native_events_too(app: &Application) {

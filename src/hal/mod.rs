@@ -27,7 +27,9 @@
 //!    call.
 //! 4. **Order.** On an in-order queue, things complete in the order in which they were enqueued. An
 //!    event completes only after all its commands have, and their writes are visible to everything
-//!    that saw it complete.
+//!    that saw it complete. An event may fail as soon as something has that it needs, or that is before
+//!    it on its queue, and before other things that it comes after are over: what waits for it in order
+//!    comes after all of these all the same.
 //! 5. **Failure spreads** along dependencies: what needs the result of a failed event does not run,
 //!    and its event fails with the same error. It does not spread along mere order (a queue's, or
 //!    [`WaitList::order`]). An error of a single command says which one

@@ -1,5 +1,6 @@
 //! What an event shares with the enqueue that signals it.
 
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use parking_lot::{Condvar, Mutex};
@@ -25,6 +26,8 @@ struct FakeCompletionState {
     /// How the last use ended; kept while the event is pending again.
     last_outcome: EventStatus,
     profile: Option<EventProfile>,
+    /// Uses of events that the last use waited for when it failed before its turn.
+    still_awaited: Vec<(Arc<FakeCompletion>, u64)>,
 }
 
 impl FakeCompletion {
@@ -35,6 +38,7 @@ impl FakeCompletion {
             due: None,
             last_outcome: EventStatus::Idle,
             profile: None,
+            still_awaited: Vec::new(),
         };
         Self { state: Mutex::new(state), changed: Condvar::new() }
     }
@@ -49,6 +53,7 @@ impl FakeCompletion {
         state.status = EventStatus::Pending;
         state.due = due;
         state.profile = None;
+        state.still_awaited.clear();
         state.generation += 1;
         Ok(state.generation)
     }
@@ -63,6 +68,23 @@ impl FakeCompletion {
         };
         state.last_outcome = state.status.clone();
         self.changed.notify_all();
+    }
+
+    /// The last use has failed before these.
+    pub(super) fn set_still_awaited(&self, uses: Vec<(Arc<Self>, u64)>) {
+        self.state.lock().still_awaited = uses;
+    }
+
+    /// Whether the use of this generation is over, and all that it came after.
+    pub(super) fn is_over(&self, generation: u64) -> bool {
+        let state = self.state.lock();
+        if state.generation != generation {
+            return true;
+        }
+        let awaited = state.still_awaited.clone();
+        let is_final = state.status.is_final();
+        drop(state);
+        is_final && awaited.iter().all(|(event, generation)| event.is_over(*generation))
     }
 
     /// The status, and the generation of the use that it belongs to.

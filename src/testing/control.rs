@@ -64,10 +64,31 @@ impl FakeControl {
         self.0.panic_after(enqueues);
     }
 
-    /// Fails the newest enqueue at once, also before what it waits for. Returns false when nothing is
-    /// pending.
+    /// Fails the newest enqueue at once, also before what it waits for, as OpenCL's drivers do. Returns false
+    /// when nothing is pending.
     pub fn fail_newest(&self, error: Error) -> bool {
         self.0.fail_newest(error)
+    }
+
+    /// Fails what signals this event at once, also before what it waits for. Returns false when it is not
+    /// pending.
+    #[cfg(test)]
+    pub(crate) fn fail(&self, event: &dyn crate::hal::Event, error: Error) -> bool {
+        let event = event.as_any().downcast_ref::<super::event::FakeEvent>();
+        event.is_some_and(|event| self.0.fail(event.completion(), error))
+    }
+
+    /// Makes the device refuse the next enqueue.
+    #[cfg(test)]
+    pub(crate) fn refuse_next(&self, error: Error) {
+        self.0.refuse_next(error);
+    }
+
+    /// Whether the device may be running what signals this event: it is pending, and nothing holds it back.
+    #[cfg(test)]
+    pub(crate) fn may_run(&self, event: &dyn crate::hal::Event) -> bool {
+        let event = event.as_any().downcast_ref::<super::event::FakeEvent>();
+        event.is_some_and(|event| self.0.may_run(event.completion()))
     }
 
     /// Loses the device, as one whose driver says no more whether work is over.

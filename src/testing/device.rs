@@ -26,6 +26,8 @@ pub struct FakeDevice {
     capabilities: Capabilities,
     schedule: Arc<FakeSchedule>,
     clock_error: Duration,
+    /// Whether it waits for others of its kind.
+    peers: bool,
 }
 
 impl FakeDevice {
@@ -44,8 +46,8 @@ impl FakeDevice {
         let info = DeviceInfo { backend: "fake", selector, name, ..null.info().clone() };
         let schedule = Arc::new(FakeSchedule::new(&options));
         let control = FakeControl::new(&schedule);
-        let FakeOptions { capabilities, clock_error, .. } = options;
-        (Arc::new(Self { null, info, capabilities, schedule, clock_error }), control)
+        let FakeOptions { capabilities, clock_error, peers, .. } = options;
+        (Arc::new(Self { null, info, capabilities, schedule, clock_error, peers }), control)
     }
 }
 
@@ -91,7 +93,7 @@ unsafe impl Device for FakeDevice {
 
     fn create_queue(&self, desc: &QueueDesc) -> Result<Arc<dyn Queue>> {
         self.status()?;
-        Ok(Arc::new(FakeQueue::new(self.info.id, *desc, &self.schedule)))
+        Ok(Arc::new(FakeQueue::new(self.info.id, *desc, &self.schedule, self.peers)))
     }
 
     fn create_event(&self, _: &EventDesc) -> Result<Arc<dyn Event>> {
@@ -109,7 +111,7 @@ unsafe impl Device for FakeDevice {
     }
 
     fn can_wait_for(&self, other: &dyn Device) -> bool {
-        self.null.can_wait_for(other)
+        self.peers && other.as_any().is::<Self>() || self.null.can_wait_for(other)
     }
 
     fn sub_devices(&self, count: NonZeroUsize) -> Result<Vec<Arc<dyn Device>>> {

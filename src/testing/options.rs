@@ -14,13 +14,22 @@ pub struct FakeOptions {
     pub(super) name: String,
     pub(super) capabilities: Capabilities,
     pub(super) clock_error: Duration,
+    /// Whether the device waits for other fake devices.
+    pub(super) peers: bool,
 }
 
 impl FakeOptions {
     /// A device that completes at once, notifies, and can do everything.
     pub fn new() -> Self {
         let capabilities = Capabilities { batches: true, ..null_device().capabilities().clone() };
-        Self { manual: false, timing: None, name: "fake".into(), capabilities, clock_error: Duration::ZERO }
+        Self {
+            manual: false,
+            timing: None,
+            name: "fake".into(),
+            capabilities,
+            clock_error: Duration::ZERO,
+            peers: false,
+        }
     }
 
     /// Whether enqueued work stays pending until the [`FakeControl`](super::FakeControl) completes it.
@@ -66,6 +75,13 @@ impl FakeOptions {
     #[must_use]
     pub fn clock_error(self, clock_error: Duration) -> Self {
         Self { clock_error, ..self }
+    }
+
+    /// Whether the device can wait for events of other such devices.
+    #[cfg(test)]
+    #[must_use]
+    pub(crate) fn peers(self, peers: bool) -> Self {
+        Self { peers, ..self }
     }
 
     /// The device's selector and name.

@@ -21,12 +21,15 @@ pub(super) struct FakeQueue {
     device: DeviceId,
     desc: QueueDesc,
     schedule: Arc<FakeSchedule>,
+    /// Whether it waits for other fake devices.
+    peers: bool,
 }
 
 impl FakeQueue {
-    pub(super) fn new(device: DeviceId, desc: QueueDesc, schedule: &Arc<FakeSchedule>) -> Self {
+    pub(super) fn new(device: DeviceId, desc: QueueDesc, schedule: &Arc<FakeSchedule>, peers: bool) -> Self {
         static NEXT: AtomicU64 = AtomicU64::new(0);
-        Self { id: NEXT.fetch_add(1, Ordering::Relaxed), device, desc, schedule: Arc::clone(schedule) }
+        let id = NEXT.fetch_add(1, Ordering::Relaxed);
+        Self { id, device, desc, schedule: Arc::clone(schedule), peers }
     }
 
     pub(super) fn id(&self) -> u64 {
@@ -43,13 +46,13 @@ impl FakeQueue {
         wait: WaitList<'_>,
         signal: Signal<'_>,
     ) -> Result<()> {
-        let own = |event: &dyn Event| {
+        let known = |event: &dyn Event, any: bool| {
             let event = event.as_any().downcast_ref::<FakeEvent>()?;
-            (event.device() == self.device).then(|| Arc::clone(event.completion()))
+            (any || event.device() == self.device).then(|| Arc::clone(event.completion()))
         };
-        let event = own(&**signal.event).ok_or_else(|| foreign("event"))?;
+        let event = known(&**signal.event, false).ok_or_else(|| foreign("event"))?;
         let dependencies = wait.dependencies.len();
-        let wait = wait.events().map(|event| own(event).ok_or_else(foreign_wait));
+        let wait = wait.events().map(|event| known(event, self.peers).ok_or_else(foreign_wait));
         self.schedule.enqueue(FakeEnqueue {
             queue: self.id,
             in_order: self.desc.order == QueueOrder::InOrder,

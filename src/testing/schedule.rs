@@ -37,6 +37,9 @@ struct FakeScheduleState {
     /// How many more enqueues there are before one panics.
     #[cfg(test)]
     panic_after: Option<usize>,
+    /// The next enqueue is refused with this error.
+    #[cfg(test)]
+    refuse_next: Option<Error>,
     /// Notifications that are kept back, if they are.
     held: Option<Vec<Notification>>,
 }
@@ -69,7 +72,7 @@ struct PendingEnqueue {
 
 impl FakeSchedule {
     pub(super) fn new(options: &FakeOptions) -> Self {
-        let FakeOptions { manual, timing, name, capabilities, clock_error: _ } = options.clone();
+        let FakeOptions { manual, timing, name, capabilities, .. } = options.clone();
         let notifies = capabilities.notifies;
         Self { manual, notifies, timing, name, polls: AtomicU64::new(0), state: Mutex::default() }
     }
@@ -125,7 +128,7 @@ impl FakeSchedule {
     pub(super) fn fail_newest(&self, error: Error) -> bool {
         let mut state = self.state.lock();
         let Some(newest) = state.pending.len().checked_sub(1) else { return false };
-        let notification = state.complete(newest, Some(error));
+        let notification = state.fail_at_once(newest, error);
         drop(state);
         notification.into_iter().for_each(notify);
         true
@@ -140,6 +143,27 @@ impl FakeSchedule {
         }
         drop(state);
         notifications.into_iter().for_each(notify);
+    }
+
+    #[cfg(test)]
+    pub(super) fn may_run(&self, event: &Arc<FakeCompletion>) -> bool {
+        let state = self.state.lock();
+        state.position(event).is_some_and(|index| state.is_ready(index, &state.pending[index]))
+    }
+
+    #[cfg(test)]
+    pub(super) fn fail(&self, event: &Arc<FakeCompletion>, error: Error) -> bool {
+        let mut state = self.state.lock();
+        let Some(index) = state.position(event) else { return false };
+        let notification = state.fail_at_once(index, error);
+        drop(state);
+        notification.into_iter().for_each(notify);
+        true
+    }
+
+    #[cfg(test)]
+    pub(super) fn refuse_next(&self, error: Error) {
+        self.state.lock().refuse_next = Some(error);
     }
 
     #[cfg(test)]
@@ -173,6 +197,8 @@ impl FakeSchedule {
         }
         #[cfg(test)]
         state.count_down_to_panic();
+        #[cfg(test)]
+        state.refuse_next.take().map_or(Ok(()), Err)?;
         let mut wait_generations = Vec::with_capacity(enqueue.wait.len());
         for (index, event) in enqueue.wait.iter().enumerate() {
             let (status, generation) = event.status();
@@ -277,6 +303,11 @@ impl FakeScheduleState {
     }
 
     #[cfg(test)]
+    fn position(&self, event: &Arc<FakeCompletion>) -> Option<usize> {
+        self.pending.iter().position(|pending| Arc::ptr_eq(&pending.enqueue.event, event))
+    }
+
+    #[cfg(test)]
     fn count_down_to_panic(&mut self) {
         let left = self.panic_after.take();
         assert!(left != Some(0), "on purpose");
@@ -297,13 +328,28 @@ impl FakeScheduleState {
     }
 
     fn is_ready(&self, index: usize, pending: &PendingEnqueue) -> bool {
-        let waits = pending.enqueue.wait.iter().zip(&pending.wait_generations).any(|(event, generation)| {
-            let (status, now) = event.status();
-            now == *generation && !status.is_final()
-        });
-        // A wait for an earlier use of the event to signal has ended: otherwise the event could not
-        // have become pending.
-        !waits && !self.pending.range(..index).any(|earlier| holds_back(&earlier.enqueue, &pending.enqueue))
+        self.awaited(index, pending).all(|(event, generation)| event.is_over(generation))
+    }
+
+    /// The uses of events that a pending enqueue waits for. A wait for an earlier use of an event has ended:
+    /// otherwise the event could not have become pending.
+    fn awaited<'a>(
+        &'a self,
+        index: usize,
+        pending: &'a PendingEnqueue,
+    ) -> impl Iterator<Item = (&'a Arc<FakeCompletion>, u64)> {
+        let listed = pending.enqueue.wait.iter().zip(pending.wait_generations.iter().copied());
+        let before = self.pending.range(..index);
+        let before = before.filter(move |earlier| holds_back(&earlier.enqueue, &pending.enqueue));
+        listed.chain(before.map(|earlier| (&earlier.enqueue.event, earlier.generation)))
+    }
+
+    /// Fails a pending enqueue before its turn. What waits for it still comes after what it waits for.
+    fn fail_at_once(&mut self, index: usize, error: Error) -> Option<Notification> {
+        let pending = self.pending.get(index)?;
+        let awaited = self.awaited(index, pending).map(|(event, generation)| (event.clone(), generation));
+        pending.enqueue.event.set_still_awaited(awaited.collect());
+        self.complete(index, Some(error))
     }
 
     /// Makes the event of a pending enqueue final. Returns the notification, to be called without

@@ -9,6 +9,7 @@ mod common;
 mod deadline;
 mod draining;
 mod dropping;
+mod early_failures;
 mod errors;
 mod exclusive;
 mod failed_enqueues;

@@ -129,6 +129,13 @@ impl OpenclQueue {
                 waits.order.push(signal);
             }
         }
+        // They may have failed before what they wait for was over.
+        for signal in resolved.failed {
+            if let Some(end) = signal.late_end() {
+                waits.events.push(end);
+                waits.order.push(signal);
+            }
+        }
         Ok(waits)
     }
 

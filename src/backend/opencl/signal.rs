@@ -151,6 +151,11 @@ impl OpenclSignal {
         self.work.end.as_ref().map(Owned::raw).or_else(|| self.event())
     }
 
+    /// The same, if the enqueue may have failed before that.
+    pub(super) fn late_end(&self) -> Option<sys::cl_event> {
+        self.work.end.as_ref().map(Owned::raw)
+    }
+
     pub(super) fn is_foreign(&self) -> bool {
         self.queue.is_none()
     }

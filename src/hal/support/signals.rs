@@ -166,6 +166,8 @@ fn is_open<S: EnqueueSignal>(last: &Option<Arc<S>>) -> bool {
 pub(crate) struct ResolvedWaitList<S> {
     /// Those that are pending, each with whether its result is needed.
     pub(crate) pending: SmallVec<[(Arc<S>, bool); 4]>,
+    /// Those that have failed and only set the order. What they come after may not be over.
+    pub(crate) failed: SmallVec<[Arc<S>; 1]>,
     /// The failure of a dependency: nothing may run, and the enqueue fails likewise.
     pub(crate) failure: Option<Error>,
 }
@@ -183,7 +185,7 @@ impl<S: EnqueueSignal> ResolvedWaitList<S> {
     where
         S: 'a,
     {
-        let mut resolved = Self { pending: SmallVec::new(), failure: None };
+        let mut resolved = Self { pending: SmallVec::new(), failed: SmallVec::new(), failure: None };
         for (index, event) in wait.events().enumerate() {
             let is_needed = index < wait.dependencies.len();
             let signal = last(event)?.get().ok_or_else(idle_wait)?;
@@ -193,6 +195,7 @@ impl<S: EnqueueSignal> ResolvedWaitList<S> {
             }
             match signal.status() {
                 EventStatus::Failed(error) if is_needed => drop(resolved.failure.get_or_insert(error)),
+                EventStatus::Failed(_) => resolved.failed.push(signal),
                 EventStatus::Pending => resolved.pending.push((signal, is_needed)),
                 _ => {}
             }

@@ -10,13 +10,13 @@ use parking_lot::Mutex;
 use crate::runtime::execution::conflicts::{Contested, ExecutableId, Predecessor};
 use crate::runtime::execution::fence::Fence;
 use crate::runtime::execution::partitions::Partitions;
-use crate::runtime::execution::run::Run;
+use crate::runtime::execution::run::{Run, may_still_run};
 use crate::runtime::execution::submission_queue::SubmissionQueue;
 use crate::runtime::execution::template::{RunOwner, RunTemplate};
 use crate::runtime::resource::allocation::Allocation;
 use crate::runtime::resource::device::Device;
 use crate::runtime::resource::scratch::Places;
-use crate::types::{Error, ResourceId, Result};
+use crate::types::{Error, ErrorKind, ResourceId, Result};
 use crate::util::adaptive_spin::AdaptiveSpin;
 use crate::util::deferred_drop::{drop_later, drop_unless_nested};
 
@@ -33,7 +33,8 @@ pub(crate) struct ExecutableInner {
     /// What an update needs to know, if there can be one; then it keeps the memory alive. Belongs to
     /// `finalize::updatable`.
     pub(crate) updatable: Option<Box<dyn Any + Send + Sync>>,
-    /// Why it must not run any more, after an update that could not be taken back.
+    /// Why it must not run any more: an update could not be taken back, or a device was lost that may still
+    /// run it.
     pub(crate) broken: OnceLock<Error>,
     /// The devices that it uses, unless it is the body of a conditional or loop, which is part of another
     /// executable's run.
@@ -60,9 +61,16 @@ impl RunOwner for ExecutableInner {
         &self.device_memory
     }
 
-    /// Why the executable must not run any more, after an update that could not be taken back.
+    /// Why the executable must not run any more, after an update that could not be taken back or the loss of
+    /// a device that may still run it.
     fn broken(&self) -> Option<&Error> {
         self.broken.get()
+    }
+
+    fn failed(&self, error: Error) {
+        if error.kind() == ErrorKind::DeviceLost && may_still_run(&self.template) {
+            let _ = self.broken.set(error);
+        }
     }
 }
 
@@ -158,7 +166,7 @@ impl Drop for ExecutableInner {
 pub(crate) struct ExecutableState {
     /// How many runs there have been.
     pub(crate) runs: u64,
-    /// The run submitted last. When it is over, all earlier ones are.
+    /// The run submitted last. When it has ended, all earlier ones have.
     pub(crate) last: Option<Arc<Run>>,
     /// Earlier runs, oldest first, kept for reuse.
     spare: std::collections::VecDeque<Arc<Run>>,
@@ -184,7 +192,7 @@ const GIVEN_BACK: usize = 64;
 
 impl ExecutableState {
     pub(crate) fn last_unfinished(&self) -> Option<Arc<Run>> {
-        self.last.as_ref().filter(|run| !run.is_done()).cloned()
+        self.last.as_ref().filter(|run| !run.has_freed_memory()).cloned()
     }
 
     /// All runs that are not over.
@@ -201,7 +209,7 @@ impl ExecutableState {
     pub(crate) fn take_reusable(&mut self, reset: impl Fn(&mut Run)) -> Option<Arc<Run>> {
         let (spinning, sharing) = (&mut self.spinning, &mut self.sharing);
         let mut reuse = |run: &mut Arc<Run>| {
-            let Some(run) = run.is_done().then(|| Arc::get_mut(run)).flatten() else { return false };
+            let Some(run) = run.has_freed_memory().then(|| Arc::get_mut(run)).flatten() else { return false };
             if let Some(found) = run.spin() {
                 spinning.record(found);
             }
@@ -242,8 +250,7 @@ impl ExecutableState {
 
     /// Makes `run` the last one.
     pub(crate) fn submitted(&mut self, run: &Arc<Run>) {
-        // One that failed before it began says nothing about the runs before it, which may still be
-        // in flight.
+        // One that was refused has no place among the others: those before it may still be in flight.
         if run.is_done() && run.result().is_err() {
             return;
         }

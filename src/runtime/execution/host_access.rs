@@ -1,18 +1,24 @@
 //! Access to host buffers outside graphs, in the order of the submissions.
 
+use std::future::pending;
+
 use bytemuck::Pod;
 
 use crate::runtime::completion::turn::take_turn;
 use crate::runtime::execution::conflicts;
 use crate::runtime::execution::host_guard::{HostMut, HostRef, Lease};
 use crate::runtime::resource::host_buffer::HostBuffer;
-use crate::types::{AccessMode, Error, ErrorKind, Result};
+use crate::types::{AccessMode, Result};
 
 impl<T: Pod> HostBuffer<T> {
     /// Reads: waits until no submission and no other guard writes the elements, then holds later
     /// writers off until the guard is dropped.
     ///
     /// Do not await a submission that writes the buffer while holding the guard: it waits for the guard.
+    ///
+    /// Where the driver of a lost device does not say whether its work is over, such work may still use the
+    /// elements. Then this never resolves, and an error in the log says so; [`try_read`](Self::try_read) and
+    /// [`try_write`](Self::try_write) fail.
     ///
     /// # Cancel safety
     /// Dropping the future gives up the place in the order, nothing else.
@@ -26,6 +32,10 @@ impl<T: Pod> HostBuffer<T> {
     ///
     /// Do not await a submission that uses the buffer while holding the guard: it waits for the guard.
     ///
+    /// Where the driver of a lost device does not say whether its work is over, such work may still use the
+    /// elements. Then this never resolves, and an error in the log says so; [`try_read`](Self::try_read) and
+    /// [`try_write`](Self::try_write) fail.
+    ///
     /// # Cancel safety
     /// Dropping the future gives up the place in the order, nothing else.
     pub async fn write(&self) -> HostMut<T> {
@@ -36,8 +46,8 @@ impl<T: Pod> HostBuffer<T> {
     /// Reads without waiting.
     ///
     /// # Errors
-    /// [`InvalidOperation`](ErrorKind::InvalidOperation) while a submission or a guard may write
-    /// the elements.
+    /// [`InvalidOperation`](crate::ErrorKind::InvalidOperation) while a submission or a guard may write
+    /// the elements; [`DeviceLost`](crate::ErrorKind::DeviceLost) if a lost device may still do so.
     pub fn try_read(&self) -> Result<HostRef<T>> {
         Ok(HostRef::new(self.view(), self.try_acquire(AccessMode::Read)?))
     }
@@ -45,7 +55,8 @@ impl<T: Pod> HostBuffer<T> {
     /// Writes without waiting.
     ///
     /// # Errors
-    /// [`InvalidOperation`](ErrorKind::InvalidOperation) while a submission or a guard may use the elements.
+    /// [`InvalidOperation`](crate::ErrorKind::InvalidOperation) while a submission or a guard may use the
+    /// elements; [`DeviceLost`](crate::ErrorKind::DeviceLost) if a lost device may still do so.
     pub fn try_write(&self) -> Result<HostMut<T>> {
         Ok(HostMut::new(self.view(), self.try_acquire(AccessMode::ReadWrite)?))
     }
@@ -53,17 +64,20 @@ impl<T: Pod> HostBuffer<T> {
     async fn acquire(&self, mode: AccessMode) -> Lease {
         let (guard, predecessors) = conflicts::acquire(self.view(), mode);
         for predecessor in predecessors {
-            predecessor.finished().await;
+            if let Err(error) = predecessor.ended().await {
+                tracing::error!(
+                    target: "wakegraph",
+                    %error,
+                    "a guard is never granted: a lost device may still use the host buffer"
+                );
+                pending::<()>().await;
+            }
         }
         take_turn().await;
         Lease::Fence { _guard: guard }
     }
 
     fn try_acquire(&self, mode: AccessMode) -> Result<Lease> {
-        let guard = conflicts::try_acquire(self.view(), mode).ok_or_else(|| {
-            Error::new(ErrorKind::InvalidOperation, "the host buffer is in use by a submission or a guard")
-                .help("await `read()` or `write()` instead, or await the submission first")
-        })?;
-        Ok(Lease::Fence { _guard: guard })
+        Ok(Lease::Fence { _guard: conflicts::try_acquire(self.view(), mode)? })
     }
 }

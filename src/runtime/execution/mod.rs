@@ -1,6 +1,5 @@
 //! Executables, their runs, and the futures of those.
 
-pub(crate) mod abandoned_start;
 pub(crate) mod catch_panics;
 pub(crate) mod conflicts;
 pub(crate) mod deadline;
@@ -29,6 +28,8 @@ pub(crate) mod submission;
 pub(crate) mod submission_queue;
 pub(crate) mod submit;
 pub(crate) mod template;
+#[cfg(test)]
+mod tests;
 pub mod timeline;
 pub(crate) mod updatable_cell;
 pub(crate) mod watchdog;

@@ -13,7 +13,7 @@ use crate::runtime::completion::turn::take_turn;
 use crate::runtime::completion::wakers::wake_after_locks;
 use crate::runtime::execution::conflicts::{self, Predecessor, Predecessors, UsedAllocation};
 use crate::runtime::execution::fence::FenceGuard;
-use crate::runtime::execution::run::Run;
+use crate::runtime::execution::run::{Run, without_failed};
 use crate::runtime::queue::command::QueueCommand;
 use crate::runtime::queue::state::QueueInner;
 use crate::runtime::resource::allocation::View;
@@ -74,7 +74,7 @@ impl<T: Pod> Buffer<T> {
     pub async fn lend(&self, mode: AccessMode) -> Result<Loan<T>> {
         let (loan, predecessors) = Loan::new(self, mode)?;
         for predecessor in predecessors {
-            predecessor.finished().await;
+            predecessor.ended().await?;
         }
         take_turn().await;
         Ok(loan)
@@ -94,6 +94,8 @@ impl<T: Pod> Buffer<T> {
     #[expect(unsafe_code, reason = "takes a handle that the caller vouches for")]
     pub unsafe fn lend_to(&self, mode: AccessMode, queue: *mut c_void) -> Result<Loan<T>> {
         let (loan, predecessors) = Loan::new(self, mode)?;
+        let predecessors = without_failed(predecessors);
+        predecessors.iter().find_map(Predecessor::given_up).map_or(Ok(()), Err)?;
         let mut events = Vec::new();
         for predecessor in &predecessors {
             match predecessor {

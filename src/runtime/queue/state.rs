@@ -14,7 +14,7 @@ use crate::runtime::execution::conflicts::{self, ExecutableId, Predecessor, Pred
 use crate::runtime::execution::event::Event;
 use crate::runtime::execution::executable_graph::ExecutableGraph;
 use crate::runtime::execution::in_flight::{self, RunSource};
-use crate::runtime::execution::run::{Run, SpinPlan, Timing};
+use crate::runtime::execution::run::{Run, SpinPlan, Timing, without_failed};
 use crate::runtime::execution::spin_time::spin_time;
 use crate::runtime::execution::submission::Submission;
 use crate::runtime::execution::submit::{self, LaunchAwaited, Started, Waits};
@@ -140,7 +140,7 @@ impl QueueInner {
             self.device.accepts_work()?;
             let run = state.new_run(command, self.is_in_order(), false)?;
             let waits = Waits::after_native(event);
-            submit::start_after(command, &run, Predecessors::new(), 0, waits).without_locks();
+            submit::start_after(command, &run, Predecessors::new(), waits).without_locks();
             state.runs.push_back(run.clone());
             Ok(run)
         })
@@ -171,9 +171,8 @@ impl QueueInner {
                 state.tail.retain(|tail| !tail.run.is_done());
                 waits.order.extend(state.tail.iter().map(|tail| Predecessor::Run(tail.run.clone())));
                 let (submission, started) = submit::submit_locked(&executable.inner, &mut waits)?;
-                let may_end_early = !after.is_empty() || started.as_ref().is_some_and(Started::is_launch);
                 let run = submission.event().run().clone();
-                self.submitted(&mut state, &run, false, may_end_early, Barrier::None);
+                self.submitted(&mut state, &run, false, Barrier::None);
                 state.keep(run, &self.failures);
                 Ok((submission, started))
             });
@@ -213,14 +212,16 @@ impl QueueInner {
         }
         state.tail.retain(|tail| !tail.run.is_done());
         for Tail { run, in_device_order } in &state.tail {
-            let ordered = *in_device_order && owner.is_on_device() && run.is_all_enqueued();
+            // What is behind a run that may fail before its turn may fail with it.
+            let ordered =
+                *in_device_order && owner.is_on_device() && run.is_all_enqueued() && !run.keeps_order();
             if !ordered {
                 order_after.push(Predecessor::Run(run.clone()));
             }
         }
-        let own = order_after.len();
         order.add_predecessors(&mut order_after, &mut over);
         submit::check_launched(&order_after)?;
+        let order_after = without_failed(order_after);
         // Those that are kept for reuse are let go at once. The others may be the last references.
         if !over.is_empty() {
             over.retain(|one| match one {
@@ -243,39 +244,28 @@ impl QueueInner {
             let mut waits = Waits::after(after);
             let in_device_order = state.tail.iter().filter(|tail| tail.in_device_order);
             waits.queue_order.extend(in_device_order.map(|tail| Predecessor::Run(tail.run.clone())));
-            match waits.take_finished() {
+            match waits.take_finished().or_else(|| submit::given_up(&order_after)) {
                 Some(failure) => Started::abandoned(&run, &failure),
-                None => submit::start_after(owner, &run, order_after, own, waits),
+                None => submit::start_after(owner, &run, order_after, waits),
             }
         };
-        self.submitted(state, &run, owner.is_on_device(), started.may_end_early, barrier);
+        self.submitted(state, &run, owner.is_on_device(), barrier);
         match owner.is_on_device() {
             true => state.runs.push_back(run.clone()),
             false => state.keep(run.clone(), &self.failures),
         }
-        order.record_command(&run, started.may_end_early, &mut over);
+        order.record_command(&run, &mut over);
         started.without_locks();
         Ok(run)
     }
 
     /// Makes a run what later commands come after, if they do.
-    fn submitted(
-        &self,
-        state: &mut QueueState,
-        run: &Arc<Run>,
-        on_device: bool,
-        may_end_early: bool,
-        barrier: Barrier,
-    ) {
+    fn submitted(&self, state: &mut QueueState, run: &Arc<Run>, on_device: bool, barrier: Barrier) {
         if !self.is_in_order() && barrier == Barrier::None || run.is_done() {
             return;
         }
-        let in_device_order = on_device && self.is_in_order();
-        // The device's own queue ends its commands in order, also those that fail.
-        if !may_end_early || in_device_order {
-            state.tail.clear();
-        }
-        state.tail.push(Tail { run: run.clone(), in_device_order });
+        state.tail.clear();
+        state.tail.push(Tail { run: run.clone(), in_device_order: on_device && self.is_in_order() });
     }
 
     /// Notes the error of a command that was refused.
@@ -332,7 +322,7 @@ impl QueueState {
 
     fn take_reusable(&mut self, in_order: bool, reset: impl FnOnce(&mut Run)) -> Option<Arc<Run>> {
         for _ in 0..MOST_PASSED_OVER {
-            let is_done = self.runs.front()?.is_done();
+            let is_done = self.runs.front()?.has_freed_memory();
             // Those behind it are in flight, too.
             if in_order && !is_done {
                 return None;

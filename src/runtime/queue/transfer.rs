@@ -149,7 +149,7 @@ impl StagedTransfer {
         scratch::check_owner([view], None)?;
         let (lease, predecessors) = conflicts::acquire(view, mode);
         for predecessor in predecessors {
-            predecessor.finished().await;
+            predecessor.ended().await?;
         }
         take_turn().await;
         let (buffer, queue) = (Buffer::from_view(view.clone()), queue_of(view)?.clone());

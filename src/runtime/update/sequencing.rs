@@ -117,7 +117,8 @@ struct DeferredUpdate {
 /// Applies the change when everything before it is over.
 async fn apply_after(predecessors: Vec<Predecessor>, deferred: DeferredUpdate) {
     for predecessor in &predecessors {
-        predecessor.finished().await;
+        // Also a run that a lost device may still run has ended: its memory is kept.
+        let _ = predecessor.ended().await;
     }
     let DeferredUpdate { turn, sender, mut change } = deferred;
     let executable = turn.executable.clone();

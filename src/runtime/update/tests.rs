@@ -224,7 +224,7 @@ fn a_run_in_flight_keeps_its_place_on_the_old_memory() {
         block_on(exec.update().launch(node, mix(1, &y)).apply()).unwrap();
         let other = before.unwrap_or_else(other);
         let waiting = other.submit();
-        assert_eq!(waiting.event().run().comes_after(), 1, "the devices wait");
+        assert_eq!(waiting.event().run().comes_after().len(), 1, "the devices wait");
         assert_eq!(control.complete_all(), 2);
         block_on(async { (running.await, waiting.await) }).0.unwrap();
         let last = other.submit();
@@ -244,7 +244,7 @@ fn runs_before_an_update_do_not_hold_the_new_memory() {
     let running = exec.submit();
     block_on(exec.update().launch(node, mix(1, &y)).apply()).unwrap();
     let other = launch(&device, &y).0.submit();
-    assert_eq!(other.event().run().comes_after(), 0);
+    assert_eq!(other.event().run().comes_after().len(), 0);
     control.complete_all();
     block_on(async { (running.await, other.await) }).0.unwrap();
 }

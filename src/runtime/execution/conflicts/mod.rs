@@ -34,7 +34,7 @@ use crate::runtime::execution::executable::{ExecutableInner, ExecutableState};
 use crate::runtime::execution::fence::{Fence, FenceGuard};
 use crate::runtime::execution::run::Run;
 use crate::runtime::resource::allocation::{Allocation, View};
-use crate::types::{Access, AccessMode};
+use crate::types::{Access, AccessMode, Error, ErrorKind, Result};
 pub(crate) use accesses::{MergedAccesses, merged, merged_by_allocation};
 pub(crate) use register::{Contested, ExecutableId, Register, UsedAllocation};
 
@@ -48,13 +48,34 @@ pub(crate) enum Predecessor {
 pub(crate) type Predecessors = SmallVec<[Predecessor; 4]>;
 
 impl Predecessor {
-    /// Waits until it is over, however it ended.
-    pub(crate) async fn finished(&self) {
+    /// Waits until it has ended, however it did.
+    ///
+    /// # Errors
+    /// If a device may still run it: what it uses is never free again.
+    pub(crate) async fn ended(&self) -> Result<()> {
         self.latch().wait().await;
+        self.given_up().map_or(Ok(()), Err)
     }
 
-    pub(crate) fn is_over(&self) -> bool {
+    /// Whether it has ended. A device may still run a run that was given up.
+    pub(crate) fn has_ended(&self) -> bool {
         self.latch().is_set()
+    }
+
+    /// Whether it has ended, and what it uses is free.
+    pub(crate) fn is_over(&self) -> bool {
+        match self {
+            Self::Run(run) => run.has_freed_memory(),
+            Self::Fence(fence) => fence.is_lifted(),
+        }
+    }
+
+    /// Why what it uses is never free again, if a device may still run it although it has ended.
+    pub(crate) fn given_up(&self) -> Option<Error> {
+        match self {
+            Self::Run(run) => run.given_up(),
+            Self::Fence(_) => None,
+        }
     }
 
     pub(crate) fn run(&self) -> Option<Arc<Run>> {
@@ -72,7 +93,7 @@ impl Predecessor {
         }
     }
 
-    fn address(&self) -> *const () {
+    pub(crate) fn address(&self) -> *const () {
         match self {
             Self::Run(run) => Arc::as_ptr(run).cast(),
             Self::Fence(fence) => Arc::as_ptr(fence).cast(),
@@ -96,9 +117,21 @@ pub(crate) fn acquire(view: &View, mode: AccessMode) -> (FenceGuard, Predecessor
 
 /// Takes a place for a guard that has to wait for nothing. If there is something, no place is taken, and no
 /// submission ever waits for the guard.
-pub(crate) fn try_acquire(view: &View, mode: AccessMode) -> Option<FenceGuard> {
+///
+/// # Errors
+/// [`InvalidOperation`](ErrorKind::InvalidOperation) if there is something to wait for, or the loss of a device
+/// that may still use the memory.
+pub(crate) fn try_acquire(view: &View, mode: AccessMode) -> Result<FenceGuard> {
     let (lease, predecessors) = take_place(view, mode, false);
-    predecessors.is_empty().then_some(lease)
+    if let Some(loss) = predecessors.iter().find_map(Predecessor::given_up) {
+        return Err(loss);
+    }
+    if !predecessors.is_empty() {
+        let why = "the host buffer is in use by a submission or a guard";
+        return Err(Error::new(ErrorKind::InvalidOperation, why)
+            .help("await `read()` or `write()` instead, or await the submission first"));
+    }
+    Ok(lease)
 }
 
 /// Records a guard, and gives what it has to wait for. If there is something, records it only if it
@@ -130,7 +163,7 @@ pub(crate) fn hand_over(view: &View, mode: AccessMode, lease: &FenceGuard, runs:
     let mut replaced = Predecessors::new();
     let mut register = lock_register(&view.allocation);
     register.in_flight.take(lease.fence(), &mut replaced);
-    for run in runs.iter().filter(|run| !run.is_done()) {
+    for run in runs.iter().filter(|run| !run.has_freed_memory()) {
         register.in_flight.record(Predecessor::Run(run.clone()), None, accesses.clone());
     }
     drop(register);
@@ -217,40 +250,31 @@ impl Order<'_> {
     }
 
     /// Records the run of a single command, as [`record`](Self::record) does that of an executable.
-    pub(crate) fn record_command(
-        mut self,
-        run: &Arc<Run>,
-        may_end_early: bool,
-        superseded: &mut Predecessors,
-    ) {
+    pub(crate) fn record_command(mut self, run: &Arc<Run>, superseded: &mut Predecessors) {
         for (register, one) in &mut self.registers {
-            if !may_end_early {
-                register.in_flight.take_superseded(self.owner, &one.accesses, superseded);
-            }
             if !run.is_done() {
+                register.in_flight.take_superseded(self.owner, &one.accesses, superseded);
                 register.in_flight.record(Predecessor::Run(run.clone()), self.owner, one.accesses.clone());
             }
         }
     }
 
-    /// Records a run that has started or waits to be started. One that `may_end_early` may be over, as
-    /// failed, before the runs that it waits for. Moves out what need not be waited for any more.
+    /// Records a run that has started or waits to be started. Moves out what need not be waited for beside it.
+    /// One that is done already may have been refused: nothing ends before such a run.
     pub(crate) fn record(
         mut self,
         state: &mut ExecutableState,
         run: &Arc<Run>,
-        may_end_early: bool,
         superseded: &mut Predecessors,
     ) {
         let Some(id) = self.owner else { return };
-        let owner = Some(id);
         for (register, one) in &mut self.registers {
-            if !may_end_early {
-                register.in_flight.take_superseded(owner, &one.accesses, superseded);
+            if !run.is_done() {
+                register.in_flight.take_superseded(Some(id), &one.accesses, superseded);
             }
             if register.is_contested(id, &one.accesses) || register.lingers() {
                 if !run.is_done() {
-                    register.in_flight.record(Predecessor::Run(run.clone()), owner, one.accesses.clone());
+                    register.in_flight.record(Predecessor::Run(run.clone()), Some(id), one.accesses.clone());
                 }
             } else {
                 // The executable's state knows its last run, and shows it to what contests the memory next.
@@ -360,7 +384,7 @@ mod tests {
             x.view().allocation.register.get_or_default::<Mutex<Register>>().lock().in_flight_count(),
             1
         );
-        assert_eq!(submissions[49].event().run().comes_after(), 1);
+        assert_eq!(submissions[49].event().run().comes_after().len(), 1);
         control.complete_all();
         while !submissions.iter().all(crate::Submission::is_finished) {
             std::thread::yield_now();
@@ -389,7 +413,7 @@ mod tests {
         let running = first.submit();
         let second = fill(&device, &x);
         let waiting = second.submit();
-        assert_eq!(waiting.event().run().comes_after(), 1);
+        assert_eq!(waiting.event().run().comes_after().len(), 1);
         control.complete_all();
         while !(running.is_finished() && waiting.is_finished()) {
             std::thread::yield_now();

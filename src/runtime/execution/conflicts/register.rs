@@ -375,17 +375,16 @@ mod tests {
     /// One step of a random history.
     #[derive(Clone, Debug)]
     enum Step {
-        /// An executable starts a run, which may end as failed before what it comes after.
-        Start { executable: usize, accesses: Vec<Access>, may_end_early: bool },
+        /// An executable starts a run.
+        Start { executable: usize, accesses: Vec<Access> },
         /// One of the runs in flight ends.
         End(prop::sample::Index),
     }
 
     fn steps() -> impl Strategy<Value = Vec<Step>> {
         let resource = ResourceId::unique();
-        let start = (0..EXECUTABLES, accesses(resource), prop::bool::weighted(0.2)).prop_map(
-            |(executable, accesses, may_end_early)| Step::Start { executable, accesses, may_end_early },
-        );
+        let start = (0..EXECUTABLES, accesses(resource))
+            .prop_map(|(executable, accesses)| Step::Start { executable, accesses });
         prop::collection::vec(
             prop_oneof![2 => start, 1 => any::<prop::sample::Index>().prop_map(Step::End)],
             1..40,
@@ -396,7 +395,6 @@ mod tests {
     struct Started {
         executable: usize,
         accesses: Vec<Access>,
-        may_end_early: bool,
         lease: Option<FenceGuard>,
         /// The runs that it was told to wait for.
         after: Vec<usize>,
@@ -412,7 +410,7 @@ mod tests {
             let mut scrap = Predecessors::new();
             for step in steps {
                 match step {
-                    Step::Start { executable, accesses, may_end_early } => {
+                    Step::Start { executable, accesses } => {
                         let (owner, accesses) = (Some(ids[executable]), merged(&accesses));
                         register.take_finished(&mut scrap);
                         let number = |by: &Predecessor| runs.iter().position(|run| match (by, &run.lease) {
@@ -440,11 +438,9 @@ mod tests {
                         }
                         let lease = FenceGuard::new();
                         let shared = MergedAccesses::from(accesses.clone());
-                        if !may_end_early {
-                            register.take_superseded(owner, &shared, &mut scrap);
-                        }
+                        register.take_superseded(owner, &shared, &mut scrap);
                         register.record(Predecessor::Fence(lease.fence().clone()), owner, shared);
-                        runs.push(Started { executable, accesses, may_end_early, lease: Some(lease), after });
+                        runs.push(Started { executable, accesses, lease: Some(lease), after });
                     }
                     Step::End(index) => {
                         let is_over = |&one: &usize| runs[one].lease.is_none();
@@ -455,7 +451,7 @@ mod tests {
                             .filter(|&at| runs[at].lease.is_some())
                             .filter(|&at| {
                                 let own_is_over = last(at).is_none_or(|last| is_over(&last));
-                                own_is_over && (runs[at].may_end_early || runs[at].after.iter().all(is_over))
+                                own_is_over && runs[at].after.iter().all(is_over)
                             })
                             .collect();
                         if !may_end.is_empty() {

@@ -33,7 +33,7 @@ impl Run {
     pub(crate) fn abandon(&self, error: &Error) {
         self.set_failure(&mut self.inner.lock(), Failure::new(error.clone()));
         if self.slots.is_empty() {
-            return self.done.set();
+            return self.complete();
         }
         for partition in 0..self.slots.len() {
             // What that makes ready ends here as well.
@@ -142,13 +142,19 @@ impl Run {
         depends_on.iter().find_map(|run| run.result().err())
     }
 
-    /// All partitions are over. The first call ends the run; later ones find its result final.
+    /// All partitions are over. The first call in the run's turn ends it; later ones find its result final.
     pub(super) fn complete(&self) {
+        // Devices have run one that has succeeded in its turn.
+        if self.has_failed() && !self.is_in_turn() {
+            return;
+        }
         let (owner, until_end) = {
             let mut inner = self.inner.lock();
             let Some(owner) = inner.owner.take() else {
+                let until_end = inner.extras.if_made(|extras| std::mem::take(&mut extras.until_end));
                 drop(inner);
-                return self.done.set();
+                self.done.set();
+                return drop(until_end);
             };
             // Under the lock: a thread that finds no owner finds this done.
             let failure = inner.failure();
@@ -156,7 +162,7 @@ impl Run {
             self.metrics.ended(failure.map(|failure| failure.kind()));
             (owner, inner.extras.if_made(RunExtras::end))
         };
-        let UntilEnd { scheduler, depends_on, comes_after, retired, guards, trace } = until_end;
+        let UntilEnd { scheduler, depends_on, comes_after, this, retired, guards, trace } = until_end;
         if self.waiting.is_timed {
             self.learn(&owner);
         }
@@ -167,13 +173,18 @@ impl Run {
         end_in_order(&depends_on);
         // What listens may format an error of the user's.
         trace.iter().for_each(|trace| catch_and_log("what traces a run", || self.finish_trace(trace)));
-        self.done.set();
         let may_run = self.has_failed() && may_still_run(&owner);
+        let is_given_up = || comes_after.iter().any(|earlier| earlier.given_up().is_some());
+        if may_run || self.has_failed() && is_given_up() {
+            // Before it can be seen to have ended.
+            self.progress.given_up.store(true, Ordering::Release);
+        }
+        self.done.set();
         if may_run {
             Arc::clone(&owner).keep_for_ever();
         }
         // These go last: they may be the only ones left.
-        drop((owner, scheduler, depends_on, comes_after));
+        drop((owner, scheduler, depends_on, comes_after, this));
         if may_run {
             std::mem::forget(retired);
         } else if !retired.is_empty() {
@@ -186,7 +197,7 @@ impl Run {
 }
 
 /// Whether a device of the run is lost because its driver no longer says whether work is over.
-fn may_still_run(template: &RunTemplate) -> bool {
+pub(crate) fn may_still_run(template: &RunTemplate) -> bool {
     let mut devices = template.partitions.iter().filter_map(PartitionExec::device);
     devices.any(|device| device.hal().may_still_run())
 }

@@ -8,6 +8,7 @@ use tokio::time::Instant;
 
 use crate::hal;
 use crate::runtime::completion::clock;
+use crate::runtime::execution::conflicts::Predecessors;
 use crate::runtime::execution::host_task::NestedRun;
 use crate::runtime::execution::labels::Labels;
 use crate::runtime::execution::profile::Profile;
@@ -37,8 +38,10 @@ pub(super) struct UntilEnd {
     pub(super) scheduler: Option<HostScheduler>,
     /// Runs whose results the devices wait for.
     pub(super) depends_on: SmallVec<[Arc<Run>; 1]>,
-    /// Runs of other executables that the devices have this one come after.
-    pub(super) comes_after: SmallVec<[Arc<Run>; 1]>,
+    /// What the run comes after, where it may fail before its turn. It ends after all of it.
+    pub(super) comes_after: Predecessors,
+    /// The run itself, if it comes after something: who ends it then needs it.
+    pub(super) this: Option<Arc<Run>>,
     /// What updates have taken out of the executable, and this run or one before it still uses.
     pub(super) retired: Vec<Replaced>,
     /// What is to be dropped when the run is over.

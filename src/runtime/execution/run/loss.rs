@@ -5,6 +5,7 @@
 //! had not started is not to blame, and that is known here.
 
 use crate::hal::EventStatus;
+use crate::runtime::execution::conflicts::Predecessor;
 use crate::runtime::execution::run::chain::end_in_order;
 use crate::runtime::execution::run::{ENQUEUED, Run, SUCCEEDED, WAITING};
 use crate::runtime::execution::template::{RunOwner, RunTemplate};
@@ -72,7 +73,7 @@ impl Run {
         if template.ended.load(Ordering::Acquire) + 1 < self.number {
             return true;
         }
-        let others = self.extra(|extras| extras.until_end.comes_after.clone());
+        let others: Vec<_> = self.comes_after().iter().filter_map(Predecessor::run).collect();
         end_in_order(&others);
         others.iter().any(|run| {
             !run.is_done() || run.result().is_err_and(|error| error.kind() == ErrorKind::DeviceLost)

@@ -15,6 +15,7 @@ mod record;
 mod slot;
 mod timing;
 mod trace;
+mod turn;
 
 use std::any::Any;
 use std::fmt::{self, Debug};
@@ -27,6 +28,7 @@ use tokio::time::Instant;
 use crate::hal;
 use crate::runtime::completion::latch::Latch;
 use crate::runtime::completion::reactor::Reactor;
+use crate::runtime::execution::conflicts::Predecessor;
 use crate::runtime::execution::deadline;
 use crate::runtime::execution::host_task::{HostTaskOwner, NestedRun};
 use crate::runtime::execution::partitions::PartitionExec;
@@ -41,23 +43,25 @@ use crate::util::deferred_drop::Failure;
 use crate::util::metrics::RunMetrics;
 use crate::util::on_demand::OnDemand;
 use crate::util::panics::catch;
-use extras::RunExtras;
+use extras::{RunExtras, UntilEnd};
 use slot::{ENQUEUED, FAILED, PartitionSlot, SUCCEEDED, WAITING};
 use timing::Waiting;
 
 pub(crate) use cancel::cancelled;
+pub(crate) use ending::may_still_run;
 pub(crate) use enqueue::{enqueue, enqueue_batch, watch_all};
 pub(crate) use host_scheduler::{HostScheduler, Ready};
 pub(crate) use record::RunRecorder;
 pub(crate) use timing::{SpinPlan, Timing};
 pub(crate) use trace::{PartitionMoments, RunTrace};
+pub(crate) use turn::without_failed;
 
 /// One run. While in flight it owns the executable, and with it all that a device may touch;
 /// the device, the reactor or the task that will report a completion holds a reference to it.
 ///
 /// There may be many: what only some runs have is in [`RunExtras`], which the others do without.
 pub(crate) struct Run {
-    /// Set when every partition is final.
+    /// Set when every partition is final, and everything that the run comes after has ended.
     pub(crate) done: Latch,
     /// Sequence number within the executable, starting at 1.
     number: u64,
@@ -88,6 +92,12 @@ struct RunProgress {
     /// Whether every partition has been enqueued on a device, so that other devices can wait for
     /// the run's tails themselves.
     enqueued: AtomicBool,
+    /// Whether it may fail before its turn, and so keeps what it comes after.
+    keeps_order: AtomicBool,
+    /// Whether it has failed before its turn, and what it comes after will end it.
+    awaits_turn: AtomicBool,
+    /// Whether it has ended although a device may still run it, or something that it comes after.
+    given_up: AtomicBool,
     /// Who launches it: one of the constants of `launch`.
     launch: AtomicU8,
     unfinished: AtomicU32,
@@ -232,6 +242,12 @@ impl Run {
         self.reactors.first().map(Reactor::in_flight)
     }
 
+    /// How many partitions it has.
+    #[cfg(test)]
+    pub(crate) fn partitions(&self) -> usize {
+        self.slots.len()
+    }
+
     /// Whether all other partitions are over.
     pub(crate) fn is_last(&self, partition: usize) -> bool {
         self.progress.unfinished.load(Ordering::Acquire) == 1 && !self.is_over(partition)
@@ -254,6 +270,16 @@ impl Run {
 
     pub(crate) fn is_done(&self) -> bool {
         self.done.is_set()
+    }
+
+    /// Whether it has ended, and no device uses its memory any more.
+    pub(crate) fn has_freed_memory(&self) -> bool {
+        self.is_done() && !self.progress.given_up.load(Ordering::Acquire)
+    }
+
+    /// Why its memory is never free again, if it has ended although a device may still run it.
+    pub(crate) fn given_up(&self) -> Option<Error> {
+        if self.progress.given_up.load(Ordering::Acquire) { self.result().err() } else { None }
     }
 
     /// Whether there is a failure.
@@ -344,23 +370,11 @@ impl Run {
         self.inner.lock().extras.get_or_make().until_end.depends_on = runs;
     }
 
-    /// Runs of other executables on the same memory, which the devices let end first. As above.
-    pub(crate) fn set_comes_after(&self, runs: impl Iterator<Item = Arc<Run>>) {
-        let runs = runs.collect();
-        self.inner.lock().extras.get_or_make().until_end.comes_after = runs;
-    }
-
-    /// The runs that this one comes after, until it is over.
+    /// The runs whose results this one needs, and those that it comes after, until it is over.
     fn predecessors(&self) -> SmallVec<[Arc<Run>; 2]> {
-        self.extra(|RunExtras { until_end, .. }| {
-            until_end.depends_on.iter().chain(&until_end.comes_after).cloned().collect()
+        self.extra(|RunExtras { until_end: UntilEnd { depends_on, comes_after, .. }, .. }| {
+            depends_on.iter().cloned().chain(comes_after.iter().filter_map(Predecessor::run)).collect()
         })
-    }
-
-    /// How many runs of other executables it waits for on its devices.
-    #[cfg(test)]
-    pub(crate) fn comes_after(&self) -> usize {
-        self.extra(|extras| extras.until_end.comes_after.len())
     }
 
     /// Devices of the same partitions.

@@ -1,6 +1,7 @@
 //! Polling the events of a run.
 
 use crate::hal::EventStatus;
+use crate::runtime::execution::run::chain::end_in_order;
 use crate::runtime::execution::run::{ENQUEUED, Run, WAITING};
 use crate::runtime::execution::template::RunTemplate;
 use crate::sync::{Ordering, fence};
@@ -29,6 +30,9 @@ impl Run {
     pub(crate) fn is_finished(&self) -> bool {
         if !self.is_done() {
             self.poll_events();
+            if self.awaits_turn() {
+                end_in_order(&self.predecessors());
+            }
             // Another thread that has ended the last partition may not have come to say so yet.
             if !self.slots.is_empty() && (0..self.slots.len()).all(|partition| self.is_over(partition)) {
                 self.complete();

@@ -11,9 +11,7 @@ use futures::future::{Either, select, try_join, try_join_all};
 
 use crate::hal::EventStatus;
 use crate::runtime::completion::spawn::{on_thread, spawn};
-use crate::runtime::execution::abandoned_start;
 use crate::runtime::execution::catch_panics::{CatchPanics, catch_panic};
-use crate::runtime::execution::conflicts::Predecessor;
 use crate::runtime::execution::deadline;
 use crate::runtime::execution::event::Event;
 use crate::runtime::execution::host_task::{TaskOutput, runtime_shut_down};
@@ -58,7 +56,6 @@ pub(super) fn native_wait(event: &NativeEvent) -> WaitFuture {
 pub(super) struct Starter<O: RunOwner + 'static> {
     pub(super) owner: Arc<O>,
     pub(super) run: Arc<Run>,
-    pub(super) order_after: Vec<Predecessor>,
     pub(super) started: bool,
 }
 
@@ -76,10 +73,10 @@ impl<O: RunOwner + 'static> Starter<O> {
                 }
             }
         };
-        // Also when it will not start: a run that is over tells everybody that all before it are.
-        for predecessor in &self.order_after {
-            predecessor.finished().await;
-        }
+        let outcome = match outcome {
+            Ok(()) => self.turn().await,
+            Err(error) => Err(error),
+        };
         self.started = true;
         // An update that this submission has waited for may have failed half-way.
         let outcome = outcome.and_then(|()| match self.owner.broken() {
@@ -89,9 +86,20 @@ impl<O: RunOwner + 'static> Starter<O> {
         match outcome {
             Ok(()) if self.run.is_cancelled() => self.run.abandon(&run::cancelled()),
             Ok(()) if self.run.is_late() => self.run.abandon(&self.owner.template().too_late()),
-            Ok(()) => start(&self.owner, &self.run, &[], &[]),
+            Ok(()) => {
+                self.run.set_in_turn();
+                start(&self.owner, &self.run, &[], &[]);
+            }
             Err(error) => self.run.abandon(&error),
         }
+    }
+
+    /// Waits for everything that the run comes after.
+    async fn turn(&self) -> Result<()> {
+        for earlier in self.run.comes_after() {
+            earlier.ended().await?;
+        }
+        Ok(())
     }
 }
 
@@ -114,11 +122,7 @@ impl<O: RunOwner + 'static> Drop for Starter<O> {
     fn drop(&mut self) {
         if !self.started {
             // The tokio runtime shuts down. The run ends, so that no task waits for ever, but in its turn.
-            abandoned_start::abandon_after(
-                self.run.clone(),
-                std::mem::take(&mut self.order_after),
-                runtime_shut_down(),
-            );
+            self.run.abandon(&runtime_shut_down());
         }
     }
 }

@@ -14,11 +14,12 @@ use crate::runtime::completion::reactor::Reactor;
 use crate::runtime::completion::wakers::wake_after_locks;
 use crate::runtime::execution::conflicts::{self, Predecessor, Predecessors};
 use crate::runtime::execution::executable::{ExecutableInner, ExecutableState};
-use crate::runtime::execution::run::Run;
+use crate::runtime::execution::run::{Run, without_failed};
 use crate::runtime::execution::stream_tasks::StreamTaskCall;
 use crate::runtime::execution::submission::Submission;
 use crate::runtime::execution::submission_queue::SubmissionQueue;
 use crate::types::{Error, Result};
+use crate::util::deferred_drop::Failure;
 pub use builder::SubmitBuilder;
 use new_run::{new_run, plan_spin};
 use start::start;
@@ -50,10 +51,12 @@ pub(crate) fn submit(executable: &Arc<ExecutableInner>) -> Submission {
 fn submit_without_waits(executable: &Arc<ExecutableInner>) -> Option<Submission> {
     if !executable.has_stream_tasks {
         let mut state = executable.state.lock();
-        let alone = state.last.as_ref().is_none_or(|last| last.is_done());
+        let alone = state.last.as_ref().is_none_or(|last| last.has_freed_memory());
         let in_queue_order = || {
             let last = state.last.as_ref();
-            let enqueued = || last.is_none_or(|last| last.is_all_enqueued() && !last.is_in_batch());
+            let enqueued = || {
+                last.is_none_or(|last| !last.keeps_order() && last.is_all_enqueued() && !last.is_in_batch())
+            };
             executable.partitions.len() <= 1 && executable.all_eager && enqueued()
         };
         if state.fence.is_none() && state.contested.is_empty() && (alone || in_queue_order()) {
@@ -142,14 +145,14 @@ pub(crate) fn submit_locked(
     state.fence.take_if(|fence| fence.is_lifted());
     order_after.extend(state.fence.iter().cloned().map(Predecessor::Fence));
     order_after.extend(state.last_unfinished().map(Predecessor::Run));
-    let own = order_after.len();
     order.add_predecessors(&mut order_after, &mut over);
     check_launched(order_after.iter().chain(&waits.order))?;
     order_after.append(&mut waits.order);
+    let order_after = without_failed(order_after);
     // Let go at once, so that it can be used again.
     over.retain(|one| !state.is_last(one));
 
-    let failure = waits.take_finished();
+    let failure = waits.take_finished().or_else(|| given_up(&order_after));
     let alone = order_after.is_empty() && waits.is_empty();
     let run = match new_run(executable, &mut state, alone) {
         Ok(run) => run,
@@ -160,11 +163,17 @@ pub(crate) fn submit_locked(
     }
     let started = match failure {
         Some(failure) => Started::abandoned(&run, &failure),
-        None => start_after(executable, &run, order_after, own, std::mem::take(waits)),
+        None => start_after(executable, &run, order_after, std::mem::take(waits)),
     };
     state.submitted(&run);
-    order.record(&mut state, &run, started.may_end_early, &mut over);
+    order.record(&mut state, &run, &mut over);
     Ok((Submission::new(run, None), Some(started)))
+}
+
+/// Why nothing can come after these, if a device may still run one of them.
+pub(crate) fn given_up(earlier: &[Predecessor]) -> Option<Failure> {
+    let loss = earlier.iter().find_map(Predecessor::given_up)?;
+    Some(Failure::new(loss.with_note("a lost device may still use memory that this comes to use")))
 }
 
 /// The reactor and the submission queue to leave the next run of an executable to, if that should pay.

@@ -18,8 +18,6 @@ use crate::types::{DeviceId, Error, Result};
 
 /// A run that has started, or is to be started as soon as the caller holds no lock, or by a task.
 pub(crate) struct Started<O: RunOwner + 'static> {
-    /// Whether it may be over, as failed, before what it comes after.
-    pub(crate) may_end_early: bool,
     launch: Option<Launch<O>>,
     deferred: Option<Deferred<O>>,
 }
@@ -48,15 +46,10 @@ impl<O: RunOwner + 'static> Drop for Launch<O> {
 }
 
 impl<O: RunOwner + 'static> Started<O> {
-    /// Ends a run that cannot start.
+    /// Ends a run that cannot start, at once: it has no place among the others.
     pub(crate) fn abandoned(run: &Run, error: &Error) -> Self {
         run.abandon(error);
-        Self { may_end_early: true, launch: None, deferred: None }
-    }
-
-    /// Whether it is to be launched without locks.
-    pub(crate) fn is_launch(&self) -> bool {
-        self.launch.is_some()
+        Self { launch: None, deferred: None }
     }
 
     /// Does what has to be done without locks: launches a run with stream tasks, or spawns the task that
@@ -71,7 +64,7 @@ impl<O: RunOwner + 'static> Started<O> {
 /// Starts a run of device partitions that comes after nothing, or after what its devices' queues order.
 pub(crate) fn start_now<O: RunOwner + 'static>(owner: &Arc<O>, run: &Arc<Run>) -> Started<O> {
     start(owner, run, &[], &[]);
-    Started { may_end_early: run.is_done(), launch: None, deferred: None }
+    Started { launch: None, deferred: None }
 }
 
 /// Starts a run that waits on its devices, or has that done without locks.
@@ -91,13 +84,11 @@ fn start_or_launch<O: RunOwner + 'static>(
     Some(Launch { owner, run, order_events, dependencies, _earlier: earlier })
 }
 
-/// Starts a run after all of `order_after`, the first `own` of which are of its owner, and after `waits`.
-/// Leaves the waiting to devices as far as they can.
+/// Starts a run after all of `order_after`, and after `waits`. Leaves the waiting to devices as far as they can.
 pub(crate) fn start_after<O: RunOwner + 'static>(
     owner: &Arc<O>,
     run: &Arc<Run>,
     order_after: Predecessors,
-    own: usize,
     Waits { events, mut futures, native, queue_order, deadline, .. }: Waits,
 ) -> Started<O> {
     let template = owner.template();
@@ -139,13 +130,13 @@ pub(crate) fn start_after<O: RunOwner + 'static>(
         match dependencies(&events) {
             Ok(mut dependencies) => {
                 dependencies.extend(native.iter().map(|event| event.hal().clone()));
-                // A run that is reset has none. One without partitions comes after nothing that is not over.
-                let has_work = !template.partitions.is_empty();
-                if has_work && order_after.len() > own {
-                    run.set_comes_after(order_after[own..].iter().filter_map(Predecessor::run));
-                }
-                if has_work && depends {
-                    run.set_depends_on(events.iter().map(|event| event.run().clone()));
+                // On its devices, it fails with what it depends on, at once. One without partitions comes after
+                // nothing that is not over.
+                if !template.partitions.is_empty() {
+                    run.set_comes_after(order_after.iter().cloned().chain(queue_order).collect());
+                    if depends {
+                        run.set_depends_on(events.iter().map(|event| event.run().clone()));
+                    }
                 }
                 launch = start_or_launch(owner, run, order_events, dependencies, order_after);
             }
@@ -156,8 +147,8 @@ pub(crate) fn start_after<O: RunOwner + 'static>(
             Ok(handle) => {
                 futures.extend(native.iter().map(deferred::native_wait));
                 // It may fail without ever being on the queue.
-                let order_after = order_after.into_iter().chain(queue_order).collect();
-                let starter = Starter { owner: owner.clone(), run: run.clone(), order_after, started: false };
+                run.set_comes_after(order_after.into_iter().chain(queue_order).collect());
+                let starter = Starter { owner: owner.clone(), run: run.clone(), started: false };
                 deferred = Some(Deferred { handle, starter, events, futures });
             }
             Err(_) => {
@@ -166,10 +157,7 @@ pub(crate) fn start_after<O: RunOwner + 'static>(
             }
         }
     }
-    // On its devices, a run fails with what it depends on, at once. One that is over has failed
-    // before it started.
-    let may_end_early = run.is_done() || deferred.is_none() && depends || launch.is_some();
-    Started { may_end_early, launch, deferred }
+    Started { launch, deferred }
 }
 
 /// Whether the first partitions of a run can wait on their devices for all of `earlier`.
