@@ -23,7 +23,7 @@ fn unrelated(device: &Device) -> Submission {
 /// A graph that writes `host`.
 fn download(device: &Device, host: &HostBuffer<u32>) -> Graph {
     let mut graph = Graph::new(device);
-    graph.copy(&device.buffer::<u32>(4).unwrap(), host);
+    graph.copy(device.buffer::<u32>(4).unwrap(), host);
     graph
 }
 
@@ -65,7 +65,7 @@ fn what_is_submitted_next_comes_after_the_runs_before_it() {
     let rival = download(&device, &host).finalize().unwrap();
     let next = rival.submit();
     let queue = device.queue().unwrap();
-    let command = queue.copy(&host, &device.buffer::<u32>(4).unwrap());
+    let command = queue.copy(&host, device.buffer::<u32>(4).unwrap());
     let events = [first.event(), next.event(), command];
     // The dependency, which is the oldest.
     assert!(control.complete_next(None));
@@ -82,7 +82,7 @@ fn a_host_task_of_a_queue_runs_after_the_commands_before_it() {
         let (device, control) = manual(true);
         let host = device.host_buffer::<u32>(4).unwrap();
         let queue = device.queue().unwrap();
-        let copy = queue.copy(&device.buffer::<u32>(4).unwrap(), &host);
+        let copy = queue.copy(device.buffer::<u32>(4).unwrap(), &host);
         let dependency = unrelated(&device);
         let barrier = queue.after([&dependency.event()]).barrier();
         fail_before_its_turn(&control, &copy, &barrier);

@@ -82,10 +82,10 @@ fn memory_of_a_device_that_was_given_up_stays_fenced() {
         let ((a, control_a), (b, control_b)) = (fake("a"), fake("b"));
         let host = a.host_buffer::<u32>(4).unwrap();
         let mut graph = Graph::new(&a);
-        graph.copy(&a.buffer::<u32>(4).unwrap(), &host).on(&a);
+        graph.copy(a.buffer::<u32>(4).unwrap(), &host).on(&a);
         let exec = graph.finalize().unwrap();
         let mut graph = Graph::new(&b);
-        graph.copy(&host, &b.buffer::<u32>(4).unwrap()).on(&b);
+        graph.copy(&host, b.buffer::<u32>(4).unwrap()).on(&b);
         let reads = graph.finalize().unwrap();
         let given_up = exec.submit();
         let behind = reads.prepare().after_future(std::future::ready(())).submit();
@@ -98,7 +98,7 @@ fn memory_of_a_device_that_was_given_up_stays_fenced() {
             assert_eq!(reads.submit().await.unwrap_err().kind(), ErrorKind::DeviceLost);
             assert_eq!(exec.submit().await.unwrap_err().kind(), ErrorKind::DeviceLost);
             let queue = b.queue().unwrap();
-            let command = queue.copy(&host, &b.buffer::<u32>(4).unwrap());
+            let command = queue.copy(&host, b.buffer::<u32>(4).unwrap());
             assert_eq!(command.wait().await.unwrap_err().kind(), ErrorKind::DeviceLost);
         }
         assert_eq!(control_b.pending(), 0);
@@ -344,7 +344,7 @@ impl World {
     fn executable(&self, number: usize) -> (ExecutableGraph, NodeId, Vec<Vec<Use>>) {
         let device = |at: usize| &self.devices[at % self.devices.len()];
         let mut graph = Graph::new(device(number));
-        let first = (number % BUFFERS, number % 2 == 0);
+        let first = (number % BUFFERS, number.is_multiple_of(2));
         let node = copy(&mut graph, device(number), &self.hosts[first.0], first.1);
         let mut uses = vec![vec![first]];
         if number == 4 {
