@@ -16,6 +16,9 @@
 //! - `arenas_many_buffers`, `arenas_many_uses`: places for half as many scratch buffers as nodes,
 //!   each used twice, and for 4,096 buffers with as many uses as nodes: ours = the time for 200,000
 //!   nodes, base = ours for 100,000, limit 3.
+//! - `slope_param_8000`, `slope_update_from_10000`: by which power of their number the time of an update grows, from
+//!   a quarter of it to all: of the nodes in a chain whose memory is one parameter's, and of graphs nested in
+//!   each other. The base is 1, the limit 1.1.
 //! - `bytes_per_node`: what the plan of `random` holds, the largest of the three; base = the limit.
 mod support;
 
@@ -28,7 +31,7 @@ use support::counting::Counting;
 use support::{Report, Row};
 use wakegraph::graph::{Content, Graph};
 use wakegraph::plan::{Plan, PlanOptions, Transient};
-use wakegraph::{CommandKind, CommandKinds, DeviceId};
+use wakegraph::{CommandKind, CommandKinds, Device, DeviceId, ExecutableGraph, FinalizeOptions, Range};
 
 #[global_allocator]
 static ALLOCATOR: Counting = Counting;
@@ -51,6 +54,8 @@ fn main() -> ExitCode {
     }
     arenas(&mut report, "arenas_many_buffers", |nodes| scratch(nodes, nodes / 2, 2));
     arenas(&mut report, "arenas_many_uses", |nodes| scratch(nodes, 4096, nodes / 4096));
+    report.slope("slope_param_8000", 8_000, time_param);
+    report.slope("slope_update_from_10000", 10_000, time_update_from);
     if report.wants("bytes_per_node") {
         let bytes =
             shapes.map(|(_, shape, _)| plan(&shape(NODES).graph()).heap_bytes() as f64 / NODES as f64);
@@ -58,6 +63,45 @@ fn main() -> ExitCode {
         report.figure("bytes_per_node", most, BYTES_LIMIT, "bytes", most > BYTES_LIMIT);
     }
     report.finish()
+}
+
+wakegraph::kernel! {
+    fn bump(x: &mut [u32]) {
+        host: |_range, x| x[0] = x[0].wrapping_add(1),
+    }
+}
+
+/// Seconds to move a chain of kernels to other memory.
+fn time_param(nodes: usize) -> f64 {
+    let device = Device::open("host").expect("a host device");
+    let [from, to] = [(); 2].map(|()| device.buffer::<u32>(1).expect("a small buffer"));
+    let mut graph = wakegraph::Graph::new(&device);
+    let memory = graph.param::<[u32]>(&from);
+    for _ in 0..nodes {
+        graph.launch(bump(&from), Range::linear(1)).param("x", &memory);
+    }
+    let exec = updatable(&graph);
+    let update = exec.update().param(&memory, &to);
+    time(|| support::current_thread().block_on(update.apply()).expect("an update")) / 1e9
+}
+
+/// Seconds to update an executable from a graph of so many levels.
+fn time_update_from(depth: usize) -> f64 {
+    let device = Device::open("host").expect("a host device");
+    let x = device.buffer::<u32>(1).expect("a small buffer");
+    let mut graph = wakegraph::Graph::new(&device);
+    graph.launch(bump(&x), Range::linear(1));
+    for _ in 0..depth {
+        let mut outer = wakegraph::Graph::new(&device);
+        outer.sub_graph(&graph);
+        graph = outer;
+    }
+    let exec = updatable(&graph);
+    time(|| support::current_thread().block_on(exec.update_from(&graph)).expect("an update")) / 1e9
+}
+
+fn updatable(graph: &wakegraph::Graph) -> ExecutableGraph {
+    graph.finalize_with(FinalizeOptions::new().updatable(true)).expect("a valid graph")
 }
 
 /// Makes a graph of about so many nodes.

@@ -10,6 +10,14 @@
 //! | `over_one_buffer_1000` | `submit().await` of one of 1,000 executables that write one buffer | of one of 10 | 2.0 |
 //! | `finalize_over_one_buffer` | microseconds to finalize, while 2,000 executables write the buffer | while 500 do | 6.0 |
 //! | `allocations` | heap allocations of a submission in the steady state, on all threads | of a hand-off | 0 |
+//! | `slope_*` | by which power of their number the time grows, from a quarter of it to all | 1 | 1.1 |
+//!
+//! | slope | of |
+//! |---|---|
+//! | `queue_60000` | submissions to an in-order queue, each behind an event of another queue, at most 50 in flight |
+//! | `updates_8000` | updates with a submission behind each, which wait for one run |
+//! | `guards_8000`, `readers_8000` | guards that wait for one, each for all before it; readers at once, then a writer |
+//! | `host_tasks_8000` | host tasks of one queue that wait for a guard |
 //!
 //! Each in a tokio runtime of the current thread and in one of two workers. Both pools have two threads.
 
@@ -17,16 +25,18 @@ mod support;
 
 use std::future::Future;
 use std::hint::black_box;
+use std::pin::Pin;
 use std::process::ExitCode;
+use std::sync::Arc;
 use std::time::Instant;
 
 use support::counting::{self, Counting};
 use support::handoff::WorkerPool;
 use support::{Contender, Report, Row};
 use tokio::runtime::Runtime;
-use tokio::sync::oneshot;
+use tokio::sync::{Semaphore, SemaphorePermit, oneshot};
 use wakegraph::backend::host::{self, HostOptions};
-use wakegraph::{Device, ExecutableGraph, Graph, Range, Submission};
+use wakegraph::{Device, ExecutableGraph, FinalizeOptions, Graph, Range, Submission, write};
 
 #[global_allocator]
 static ALLOCATOR: Counting = Counting;
@@ -80,8 +90,104 @@ fn main() -> ExitCode {
     let (many, few) = (Writers::new(&device, 1000), Writers::new(&device, 10));
     report.race(Row::new("over_one_buffer_1000").limit(2.0), &runtime, many, few);
     finalize_over_one_buffer(&mut report, &device);
+    slopes(&mut report, &device);
     allocations(&mut report, &support::current_thread(), &device, &pool);
     report.finish()
+}
+
+/// What waits behind one thing costs as much for each, however many wait.
+fn slopes(report: &mut Report, device: &Device) {
+    let runtime = support::current_thread();
+    let seconds = |work: &dyn Fn(usize) -> Pin<Box<dyn Future<Output = ()>>>, count| {
+        let start = Instant::now();
+        runtime.block_on(work(count));
+        start.elapsed().as_secs_f64()
+    };
+    let rows: [(&str, usize, Work); 5] = [
+        ("slope_queue_60000", 60_000, |device, count| Box::pin(submit_behind_events(device, count))),
+        ("slope_updates_8000", 8_000, |device, count| Box::pin(update_and_submit(device, count))),
+        ("slope_guards_8000", 8_000, |device, count| Box::pin(wait_for_guards(device, count))),
+        ("slope_readers_8000", 8_000, |device, count| Box::pin(read_at_once(device, count))),
+        ("slope_host_tasks_8000", 8_000, |device, count| Box::pin(queue_host_tasks(device, count))),
+    ];
+    for (name, most, work) in rows {
+        report.slope(name, most, |count| seconds(&|count| work(device.clone(), count), count));
+    }
+}
+
+type Work = fn(Device, usize) -> Pin<Box<dyn Future<Output = ()>>>;
+
+async fn submit_behind_events(device: Device, count: usize) {
+    let y = device.buffer::<u32>(ELEMENTS).expect("a small buffer");
+    let exec = kernels(&device, 1);
+    let (queue, other) = (device.queue().expect("a queue"), device.queue().expect("a queue"));
+    for _ in 0..count / 50 {
+        let mut last = None;
+        for _ in 0..50 {
+            let event = other.fill(&y, 1);
+            last = Some(queue.after([&event]).submit(&exec));
+        }
+        last.expect("it has submitted").await.expect("a run");
+    }
+}
+
+async fn update_and_submit(device: Device, count: usize) {
+    let (data, gate) = (device.buffer::<u32>(ELEMENTS).expect("a small buffer"), Arc::new(Semaphore::new(0)));
+    let (mut graph, held) = (Graph::new(&device), gate.clone());
+    let hold = async move |()| held.acquire().await.map(SemaphorePermit::forget);
+    let hold = graph.host_task((), hold).id();
+    let node = graph.launch(bump(&data), Range::linear(ELEMENTS)).after([hold]).id();
+    let exec = graph.finalize_with(FinalizeOptions::new().updatable(true)).expect("a valid graph");
+    let mut last = exec.submit();
+    let mut updates = Vec::with_capacity(count);
+    for _ in 0..count {
+        updates.push(exec.update().launch(node, bump(&data)).apply());
+        last = exec.submit();
+    }
+    gate.add_permits(count + 1);
+    for update in updates {
+        update.await.expect("an update");
+    }
+    last.await.expect("a run");
+}
+
+async fn wait_for_guards(device: Device, count: usize) {
+    let host = device.host_buffer::<u32>(ELEMENTS).expect("a small buffer");
+    let held = host.write().await;
+    let waiting = (0..count).map(|_| {
+        let host = host.clone();
+        tokio::spawn(async move { host.write().await[0] += 1 })
+    });
+    let waiting: Vec<_> = waiting.collect();
+    tokio::task::yield_now().await;
+    drop(held);
+    for one in waiting {
+        one.await.expect("no panic");
+    }
+}
+
+async fn read_at_once(device: Device, count: usize) {
+    let host = device.host_buffer::<u32>(ELEMENTS).expect("a small buffer");
+    let mut readers = Vec::with_capacity(count);
+    for _ in 0..count {
+        readers.push(host.read().await);
+    }
+    let writer = host.clone();
+    let writing = tokio::spawn(async move { writer.write().await[0] += 1 });
+    tokio::task::yield_now().await;
+    drop(readers);
+    writing.await.expect("no panic");
+}
+
+async fn queue_host_tasks(device: Device, count: usize) {
+    let host = device.host_buffer::<u32>(ELEMENTS).expect("a small buffer");
+    let queue = device.queue().expect("a queue");
+    let held = host.write().await;
+    for _ in 0..count {
+        queue.host_task((write(&host),), async |(mut host,)| host[0] += 1);
+    }
+    drop(held);
+    queue.wait().await.expect("all tasks");
 }
 
 fn kernels(device: &Device, count: usize) -> ExecutableGraph {

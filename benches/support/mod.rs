@@ -179,6 +179,33 @@ impl Report {
         self.line(name, ours, base, unit, &format!("p99={}", number(ours)), exceeded);
     }
 
+    /// By which power of a count a time grows, from a quarter of `most` to `most`: of the best of some rounds.
+    /// `time` measures seconds for a count.
+    pub fn slope(&mut self, name: &str, most: usize, mut time: impl FnMut(usize) -> f64) {
+        const LIMIT: f64 = 1.1;
+        if !self.wants(name) {
+            return;
+        }
+        // Whatever else the machine does may hit one count only.
+        let attempts = if self.check { 3 } else { 1 };
+        for attempt in 1..=attempts {
+            let mut best = [f64::INFINITY; 2];
+            for _ in 0..self.reduced(7) {
+                for (best, count) in best.iter_mut().zip([most / 4, most]) {
+                    *best = best.min(time(count));
+                }
+            }
+            let slope = (best[1] / best[0]).ln() / 4f64.ln();
+            let exceeded = slope > LIMIT;
+            if exceeded && attempt < attempts {
+                continue;
+            }
+            let [few, many] = best.map(|seconds| number(seconds * 1e6));
+            let tail = format!("limit={LIMIT} few_us={few} many_us={many}");
+            return self.line(name, slope, 1.0, "power", &tail, exceeded);
+        }
+    }
+
     /// What the process should end with.
     pub fn finish(self) -> ExitCode {
         if self.check && self.exceeded { ExitCode::FAILURE } else { ExitCode::SUCCESS }

@@ -62,16 +62,14 @@ impl<T: Pod> HostBuffer<T> {
     }
 
     async fn acquire(&self, mode: AccessMode) -> Lease {
-        let (guard, predecessors) = conflicts::acquire(self.view(), mode);
-        for predecessor in predecessors {
-            if let Err(error) = predecessor.ended().await {
-                tracing::error!(
-                    target: "wakegraph",
-                    %error,
-                    "a guard is never granted: a lost device may still use the host buffer"
-                );
-                pending::<()>().await;
-            }
+        let mut guard = conflicts::acquire(self.view(), mode);
+        if let Err(error) = guard.turn().await {
+            tracing::error!(
+                target: "wakegraph",
+                %error,
+                "a guard is never granted: a lost device may still use the host buffer"
+            );
+            pending::<()>().await;
         }
         take_turn().await;
         Lease::Fence { _guard: guard }

@@ -11,7 +11,7 @@ use smallvec::smallvec;
 use crate::hal::{self, QueueOrder};
 use crate::runtime::completion::turn::take_turn;
 use crate::runtime::completion::wakers::wake_after_locks;
-use crate::runtime::execution::conflicts::{self, Predecessor, Predecessors, UsedAllocation};
+use crate::runtime::execution::conflicts::{self, Predecessor, UsedAllocation};
 use crate::runtime::execution::fence::FenceGuard;
 use crate::runtime::execution::run::{Run, without_failed};
 use crate::runtime::queue::command::QueueCommand;
@@ -72,12 +72,10 @@ impl<T: Pod> Buffer<T> {
     /// # Cancel safety
     /// Dropping the future gives up the place in the order, nothing else.
     pub async fn lend(&self, mode: AccessMode) -> Result<Loan<T>> {
-        let (loan, predecessors) = Loan::new(self, mode)?;
-        for predecessor in predecessors {
-            predecessor.ended().await?;
-        }
+        let mut lease = place(self, mode)?;
+        lease.turn().await?;
         take_turn().await;
-        Ok(loan)
+        Ok(Loan::new(self, mode, lease))
     }
 
     /// As [`lend`](Self::lend), for what the other library enqueues on `queue` from now on: the
@@ -93,11 +91,11 @@ impl<T: Pod> Buffer<T> {
     /// The handle is null or that of a live queue.
     #[expect(unsafe_code, reason = "takes a handle that the caller vouches for")]
     pub unsafe fn lend_to(&self, mode: AccessMode, queue: *mut c_void) -> Result<Loan<T>> {
-        let (loan, predecessors) = Loan::new(self, mode)?;
-        let predecessors = without_failed(predecessors);
+        let lease = place(self, mode)?;
+        let predecessors = without_failed(lease.before().collect());
         predecessors.iter().find_map(Predecessor::given_up).map_or(Ok(()), Err)?;
         let mut events = Vec::new();
-        for predecessor in &predecessors {
+        for predecessor in predecessors {
             match predecessor {
                 Predecessor::Run(run) if run.is_all_enqueued() => {
                     events.extend(run.tail_events().unwrap_or_default());
@@ -114,17 +112,20 @@ impl<T: Pod> Buffer<T> {
             // SAFETY: passed on to the caller.
             unsafe { self.view().allocation.device().hal().order_after(queue, &events) }?;
         }
-        Ok(loan)
+        // What waits for the loan also waits for what comes before it, if that takes longer.
+        Ok(Loan::new(self, mode, lease))
     }
 }
 
+/// A place in the order for a loan.
+fn place<T: Pod>(buffer: &Buffer<T>, mode: AccessMode) -> Result<FenceGuard> {
+    scratch::check_owner([buffer.view()], None)?;
+    Ok(conflicts::acquire(buffer.view(), mode))
+}
+
 impl<T: Pod> Loan<T> {
-    /// A loan that has its place in the order, and what comes before it.
-    fn new(buffer: &Buffer<T>, mode: AccessMode) -> Result<(Self, Predecessors)> {
-        scratch::check_owner([buffer.view()], None)?;
-        let (lease, predecessors) = conflicts::acquire(buffer.view(), mode);
-        let loan = Self { buffer: buffer.clone(), mode, lease: Some(Arc::new(lease)), held: Vec::new() };
-        Ok((loan, predecessors))
+    fn new(buffer: &Buffer<T>, mode: AccessMode, lease: FenceGuard) -> Self {
+        Self { buffer: buffer.clone(), mode, lease: Some(Arc::new(lease)), held: Vec::new() }
     }
 
     /// The buffer.

@@ -226,7 +226,7 @@ impl QueueInner {
         if !over.is_empty() {
             over.retain(|one| match one {
                 Predecessor::Run(run) => Arc::strong_count(run) == 1,
-                Predecessor::Fence(_) => true,
+                Predecessor::Fence(_) | Predecessor::Guard(_) => true,
             });
         }
         let alone = state.runs.back().is_none_or(|last| last.is_done());

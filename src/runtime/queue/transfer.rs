@@ -147,10 +147,8 @@ impl StagedTransfer {
     /// Waits for everything before it that uses the bytes in a conflicting way.
     async fn begin(view: &View, mode: AccessMode) -> Result<Self> {
         scratch::check_owner([view], None)?;
-        let (lease, predecessors) = conflicts::acquire(view, mode);
-        for predecessor in predecessors {
-            predecessor.ended().await?;
-        }
+        let mut lease = conflicts::acquire(view, mode);
+        lease.turn().await?;
         take_turn().await;
         let (buffer, queue) = (Buffer::from_view(view.clone()), queue_of(view)?.clone());
         let (lease, chunks) = (Arc::new(lease), VecDeque::with_capacity(DEPTH));

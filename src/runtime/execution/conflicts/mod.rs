@@ -8,6 +8,10 @@
 //! A new run replaces the entries of those that it waits for, where its own accesses cover theirs. So a
 //! register holds the last writer and the readers since of each range, however many executables there are.
 //!
+//! A guard replaces nothing, because it may be given up before its turn. But what comes after a guard that
+//! conflicts with everything it does itself waits for that guard alone, and not for what the guard waits
+//! for. A guard that is given up [passes on](Fence::passed_on) what it still waits for.
+//!
 //! # Locks
 //!
 //! They are taken in this order:
@@ -24,6 +28,7 @@ mod accesses;
 mod model;
 mod register;
 
+use std::iter;
 use std::sync::Arc;
 
 use parking_lot::{Mutex, MutexGuard};
@@ -43,6 +48,55 @@ pub(crate) use register::{Contested, ExecutableId, Register, UsedAllocation};
 pub(crate) enum Predecessor {
     Run(Arc<Run>),
     Fence(Arc<Fence>),
+    Guard(Box<GuardAhead>),
+}
+
+/// A guard that has to be over before something else starts, and what that does to the guard's memory.
+#[derive(Clone, Debug)]
+pub(crate) struct GuardAhead {
+    fence: Arc<Fence>,
+    accesses: MergedAccesses,
+}
+
+/// What a guard waits for, and what that does to the guard's memory.
+#[derive(Clone, Debug)]
+pub(crate) struct Awaited {
+    pub(crate) by: Predecessor,
+    accesses: MergedAccesses,
+}
+
+impl Awaited {
+    /// If this is a guard that was given up: what has to be waited for in its place by what accesses the
+    /// memory so.
+    pub(crate) fn passed_on_to(&self, accesses: &[Access]) -> impl Iterator<Item = Self> {
+        let all = match &self.by {
+            Predecessor::Fence(fence) => fence.passed_on(),
+            Predecessor::Run(_) | Predecessor::Guard(_) => &[],
+        };
+        all.iter().filter(move |one| accesses::conflict(&one.accesses, accesses)).cloned()
+    }
+}
+
+/// Those that are not over, and, in the place of guards that were given up, what has to be waited for
+/// instead by what accesses the memory so.
+pub(crate) fn not_over(all: Vec<Awaited>, accesses: MergedAccesses) -> impl Iterator<Item = Awaited> {
+    left(all, accesses, |one| !one.is_over())
+}
+
+fn left(
+    mut all: Vec<Awaited>,
+    accesses: MergedAccesses,
+    is_left: fn(&Predecessor) -> bool,
+) -> impl Iterator<Item = Awaited> {
+    iter::from_fn(move || {
+        loop {
+            let one = all.pop()?;
+            if is_left(&one.by) {
+                return Some(one);
+            }
+            all.extend(one.passed_on_to(&accesses));
+        }
+    })
 }
 
 pub(crate) type Predecessors = SmallVec<[Predecessor; 4]>;
@@ -53,13 +107,29 @@ impl Predecessor {
     /// # Errors
     /// If a device may still run it: what it uses is never free again.
     pub(crate) async fn ended(&self) -> Result<()> {
-        self.latch().wait().await;
-        self.given_up().map_or(Ok(()), Err)
+        while let Some(first) = self.first_left(|one| !one.is_over()) {
+            first.latch().wait().await;
+            first.given_up().map_or(Ok(()), Err)?;
+        }
+        Ok(())
     }
 
     /// Whether it has ended. A device may still run a run that was given up.
     pub(crate) fn has_ended(&self) -> bool {
-        self.latch().is_set()
+        self.first_unended().is_none()
+    }
+
+    /// What has to be waited for first: this one itself, or something that a guard has passed on which was
+    /// given up.
+    pub(crate) fn first_unended(&self) -> Option<Self> {
+        self.first_left(|one| !one.latch().is_set())
+    }
+
+    fn first_left(&self, is_left: fn(&Self) -> bool) -> Option<Self> {
+        let Self::Guard(guard) = self else { return is_left(self).then(|| self.clone()) };
+        let GuardAhead { fence, accesses } = &**guard;
+        let guard = Awaited { by: Self::Fence(fence.clone()), accesses: accesses.clone() };
+        left(vec![guard], accesses.clone(), is_left).next().map(|one| one.by)
     }
 
     /// Whether it has ended, and what it uses is free.
@@ -67,6 +137,7 @@ impl Predecessor {
         match self {
             Self::Run(run) => run.has_freed_memory(),
             Self::Fence(fence) => fence.is_lifted(),
+            Self::Guard(_) => self.first_left(|one| !one.is_over()).is_none(),
         }
     }
 
@@ -75,21 +146,23 @@ impl Predecessor {
         match self {
             Self::Run(run) => run.given_up(),
             Self::Fence(_) => None,
+            Self::Guard(_) => self.first_left(|one| one.given_up().is_some())?.given_up(),
         }
     }
 
     pub(crate) fn run(&self) -> Option<Arc<Run>> {
         match self {
             Self::Run(run) => Some(run.clone()),
-            Self::Fence(_) => None,
+            Self::Fence(_) | Self::Guard(_) => None,
         }
     }
 
-    /// Set when it is over.
+    /// Set when it is over, or, of a guard, given up.
     pub(crate) fn latch(&self) -> &Latch {
         match self {
             Self::Run(run) => &run.done,
             Self::Fence(fence) => &fence.lifted,
+            Self::Guard(guard) => &guard.fence.lifted,
         }
     }
 
@@ -97,6 +170,7 @@ impl Predecessor {
         match self {
             Self::Run(run) => Arc::as_ptr(run).cast(),
             Self::Fence(fence) => Arc::as_ptr(fence).cast(),
+            Self::Guard(guard) => Arc::as_ptr(&guard.fence).cast(),
         }
     }
 }
@@ -106,12 +180,13 @@ impl Clone for Predecessor {
         match self {
             Self::Run(run) => Self::Run(run.clone()),
             Self::Fence(fence) => Self::Fence(fence.clone()),
+            Self::Guard(guard) => Self::Guard(guard.clone()),
         }
     }
 }
 
-/// Takes a place in the order for a guard: returns its lease and what it has to wait for.
-pub(crate) fn acquire(view: &View, mode: AccessMode) -> (FenceGuard, Predecessors) {
+/// Takes a place in the order for a guard, which waits for its [turn](FenceGuard::turn).
+pub(crate) fn acquire(view: &View, mode: AccessMode) -> FenceGuard {
     take_place(view, mode, true)
 }
 
@@ -122,11 +197,11 @@ pub(crate) fn acquire(view: &View, mode: AccessMode) -> (FenceGuard, Predecessor
 /// [`InvalidOperation`](ErrorKind::InvalidOperation) if there is something to wait for, or the loss of a device
 /// that may still use the memory.
 pub(crate) fn try_acquire(view: &View, mode: AccessMode) -> Result<FenceGuard> {
-    let (lease, predecessors) = take_place(view, mode, false);
-    if let Some(loss) = predecessors.iter().find_map(Predecessor::given_up) {
+    let lease = take_place(view, mode, false);
+    if let Some(loss) = lease.before().find_map(|one| one.given_up()) {
         return Err(loss);
     }
-    if !predecessors.is_empty() {
+    if lease.before().next().is_some() {
         let why = "the host buffer is in use by a submission or a guard";
         return Err(Error::new(ErrorKind::InvalidOperation, why)
             .help("await `read()` or `write()` instead, or await the submission first"));
@@ -134,25 +209,25 @@ pub(crate) fn try_acquire(view: &View, mode: AccessMode) -> Result<FenceGuard> {
     Ok(lease)
 }
 
-/// Records a guard, and gives what it has to wait for. If there is something, records it only if it
-/// `may_wait`.
-fn take_place(view: &View, mode: AccessMode, may_wait: bool) -> (FenceGuard, Predecessors) {
+/// Records a guard. If there is something to wait for, records it only if it `may_wait`.
+fn take_place(view: &View, mode: AccessMode, may_wait: bool) -> FenceGuard {
     let accesses = MergedAccesses::from(view.access(mode));
-    let mut predecessors = Predecessors::new();
+    let mut before = Vec::new();
     // Dropped after the locks: the last reference to an executable or to a run may be among them.
     let (mut others, mut finished) = (Vec::new(), Predecessors::new());
     let mut register = lock_register(&view.allocation);
     register.contest(&view.allocation, None, &accesses, &mut others);
     register.in_flight.take_finished(&mut finished);
-    predecessors.extend(register.in_flight.conflicts(None, &accesses).cloned());
-    let lease = register.in_flight.fence();
-    if may_wait || predecessors.is_empty() {
+    register.in_flight.before(None, &accesses, |one| before.push(one.awaited()));
+    let mut lease = register.in_flight.fence();
+    if may_wait || before.is_empty() {
         // It supersedes nothing: a guard that is given up ends before what it waits for.
-        register.in_flight.record(Predecessor::Fence(lease.fence().clone()), None, accesses);
+        register.in_flight.record(Predecessor::Fence(lease.fence().clone()), None, accesses.clone());
         register.linger();
     }
     drop(register);
-    (lease, predecessors)
+    lease.set_before(accesses, before);
+    lease
 }
 
 /// Records runs in the place of a guard: what comes from now on is ordered after them, and not
@@ -240,8 +315,9 @@ impl Order<'_> {
         let own = predecessors.len();
         for (register, one) in &mut self.registers {
             register.in_flight.take_finished(finished);
-            let conflicts = register.in_flight.conflicts(self.owner, &one.accesses);
-            conflicts.for_each(|earlier| predecessors.push(earlier.clone()));
+            register.in_flight.before(self.owner, &one.accesses, |earlier| {
+                predecessors.push(earlier.predecessor_of(&one.accesses));
+            });
         }
         if predecessors.len() > own + 1 {
             predecessors[own..].sort_unstable_by_key(Predecessor::address);
@@ -389,6 +465,72 @@ mod tests {
         while !submissions.iter().all(crate::Submission::is_finished) {
             std::thread::yield_now();
         }
+    }
+
+    fn uses_looked_at() -> usize {
+        register::tests::LOOKED_AT.get()
+    }
+
+    #[test]
+    fn a_guard_waits_for_the_last_writer_and_the_readers_since() {
+        const GUARDS: usize = 300;
+        let (device, _control) = manual_device();
+        let host = device.host_buffer::<u32>(4).unwrap();
+        let take = |mode| acquire(host.view(), mode);
+        let before = uses_looked_at();
+        let mut all: Vec<_> = (0..GUARDS).map(|_| take(AccessMode::ReadWrite)).collect();
+        let counts =
+            |guards: &[FenceGuard]| guards.iter().map(|one| one.before().count()).collect::<Vec<_>>();
+        assert_eq!((counts(&all)[0], &counts(&all)[1..]), (0, &[1; GUARDS - 1][..]));
+        let readers: Vec<_> = (0..GUARDS).map(|_| take(AccessMode::Read)).collect();
+        assert_eq!(counts(&readers), [1; GUARDS]);
+        all.extend(readers);
+        let last = take(AccessMode::ReadWrite);
+        assert_eq!(last.before().count(), GUARDS + 1);
+        // As many as they wait for, and for the readers nothing beside.
+        let looked_at = uses_looked_at() - before;
+        assert!(looked_at < 4 * (2 * GUARDS + 1), "{looked_at}");
+        // Submissions likewise.
+        let mut graph = Graph::new(&device);
+        graph.copy(&host, device.buffer::<u32>(4).unwrap());
+        let exec = graph.finalize().unwrap();
+        let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+        let _inside = runtime.enter();
+        let before = uses_looked_at();
+        let waiting: Vec<_> = (0..GUARDS).map(|_| exec.submit()).collect();
+        let looked_at = uses_looked_at() - before;
+        assert!(looked_at < 4 * GUARDS, "{looked_at}");
+        drop((waiting, all, last));
+    }
+
+    #[test]
+    fn readers_do_not_look_at_each_other() {
+        const GUARDS: usize = 300;
+        let (device, _control) = manual_device();
+        let host = device.host_buffer::<u32>(4).unwrap();
+        let before = uses_looked_at();
+        let all: Vec<_> = (0..GUARDS).map(|_| host.try_read().unwrap()).collect();
+        let looked_at = uses_looked_at() - before;
+        assert!(looked_at < 4 * GUARDS, "{looked_at}");
+        drop(all);
+    }
+
+    #[test]
+    fn guards_that_were_given_up_are_dropped_in_a_loop() {
+        const GUARDS: usize = 20_000;
+        let body = || {
+            let (device, _control) = manual_device();
+            let host = device.host_buffer::<u32>(4).unwrap();
+            let held = host.try_write().unwrap();
+            let mut all: Vec<_> = (0..GUARDS).map(|_| acquire(host.view(), AccessMode::ReadWrite)).collect();
+            let last = acquire(host.view(), AccessMode::Read);
+            // Each passes on one that is given up later.
+            while all.pop().is_some() {}
+            assert_eq!(last.before().count(), 1);
+            drop(held);
+            assert_eq!(last.before().count(), 0);
+        };
+        std::thread::Builder::new().stack_size(256 << 10).spawn(body).unwrap().join().unwrap();
     }
 
     #[test]

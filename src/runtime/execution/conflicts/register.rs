@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicU64, Ordering, fence};
 use std::sync::{Arc, Weak};
 
 use crate::runtime::execution::conflicts::accesses::{MergedAccesses, conflict, covers};
-use crate::runtime::execution::conflicts::{Predecessor, Predecessors};
+use crate::runtime::execution::conflicts::{Awaited, GuardAhead, Predecessor, Predecessors};
 use crate::runtime::execution::executable::{ExecutableInner, ExecutableState};
 use crate::runtime::execution::fence::{Fence, FenceGuard};
 use crate::runtime::resource::allocation::Allocation;
@@ -168,12 +168,12 @@ impl Register {
 
     #[cfg(test)]
     pub(super) fn has_guards(&self) -> bool {
-        self.in_flight.uses.iter().any(|one| matches!(one.by, Predecessor::Fence(_)))
+        self.in_flight.all().any(Use::is_guard)
     }
 
     #[cfg(test)]
     pub(super) fn in_flight_count(&self) -> usize {
-        self.in_flight.uses.len()
+        self.in_flight.all().count()
     }
 
     #[cfg(test)]
@@ -185,12 +185,21 @@ impl Register {
 /// Uses of an allocation that may not be over.
 #[derive(Default)]
 pub(super) struct RecordedUses {
-    uses: Vec<Use>,
+    /// Those that write, oldest first.
+    writing: Vec<Use>,
+    /// Those that only read, oldest first.
+    reading: Vec<Use>,
+    /// How many uses have been recorded.
+    recorded: u64,
+    /// How many uses there have to be before those that are over are taken out.
+    sweep_at: usize,
     /// A fence that may be over, for the next guard.
     spare: Option<Arc<Fence>>,
 }
 
-struct Use {
+pub(super) struct Use {
+    /// Counts the uses of the allocation.
+    number: u64,
     by: Predecessor,
     /// `None` for a guard.
     owner: Option<ExecutableId>,
@@ -201,38 +210,99 @@ impl Use {
     fn is_of(&self, owner: Option<ExecutableId>) -> bool {
         owner.is_some() && self.owner == owner
     }
+
+    fn is_guard(&self) -> bool {
+        self.owner.is_none() && matches!(self.by, Predecessor::Fence(_))
+    }
+
+    /// Whether a new use of these accesses by this owner has to wait for it.
+    fn is_before(&self, owner: Option<ExecutableId>, accesses: &[Access]) -> bool {
+        #[cfg(test)]
+        tests::LOOKED_AT.set(tests::LOOKED_AT.get() + 1);
+        !self.is_of(owner) && conflict(&self.accesses, accesses) && !self.by.is_over()
+    }
+
+    /// For a guard that waits for this use.
+    pub(super) fn awaited(&self) -> Awaited {
+        Awaited { by: self.by.clone(), accesses: self.accesses.clone() }
+    }
+
+    /// For a run with these accesses that waits for this use.
+    pub(super) fn predecessor_of(&self, accesses: &MergedAccesses) -> Predecessor {
+        match &self.by {
+            Predecessor::Fence(fence) if self.is_guard() => {
+                Predecessor::Guard(Box::new(GuardAhead { fence: fence.clone(), accesses: accesses.clone() }))
+            }
+            by => by.clone(),
+        }
+    }
 }
 
 impl RecordedUses {
-    /// Uses of others that conflict with these accesses.
+    fn all(&self) -> impl Iterator<Item = &Use> {
+        self.writing.iter().chain(&self.reading)
+    }
+
+    /// Uses of others that conflict with these accesses and are not over.
     pub(super) fn conflicts(
         &self,
         owner: Option<ExecutableId>,
         accesses: &[Access],
     ) -> impl Iterator<Item = &Predecessor> {
-        let conflicting = move |one: &&Use| !one.is_of(owner) && conflict(&one.accesses, accesses);
-        self.uses.iter().filter(conflicting).map(|one| &one.by)
+        self.all().filter(move |one| one.is_before(owner, accesses)).map(|one| &one.by)
     }
 
     /// A guard that is not over.
     pub(super) fn guard(&self) -> Option<&Predecessor> {
         let is_guard = |by: &&Predecessor| matches!(by, Predecessor::Fence(fence) if !fence.is_lifted());
-        self.uses.iter().map(|one| &one.by).find(is_guard)
+        self.all().map(|one| &one.by).find(is_guard)
     }
 
-    /// Takes out what is over.
+    /// What a new use of these accesses by this owner has to wait for: the uses of others that conflict with
+    /// it, the newest first, up to a guard that conflicts with everything that the new use does. That guard
+    /// waits for the rest.
+    pub(super) fn before(
+        &self,
+        owner: Option<ExecutableId>,
+        accesses: &[Access],
+        mut each: impl FnMut(&Use),
+    ) {
+        let mut since = 0;
+        for one in self.writing.iter().rev().filter(|one| one.is_before(owner, accesses)) {
+            each(one);
+            if one.is_guard() && covers(&one.accesses, accesses) {
+                since = one.number;
+                break;
+            }
+        }
+        if writes(accesses) {
+            let newer = self.reading.iter().rev().take_while(|one| one.number > since);
+            newer.filter(|one| one.is_before(owner, accesses)).for_each(each);
+        }
+    }
+
+    /// Takes out what is over, unless that is at most about half of what there is.
     pub(super) fn take_finished(&mut self, finished: &mut Predecessors) {
-        self.take_out(|one| one.by.is_over(), finished);
+        // Doubled, so that on average a new use pays for few old ones, however many are in flight.
+        if self.writing.len() + self.reading.len() >= self.sweep_at {
+            #[cfg(test)]
+            tests::LOOKED_AT.set(tests::LOOKED_AT.get() + self.all().count());
+            self.take_out(true, |one| one.by.is_over(), finished);
+            self.sweep_at = 2 * (self.writing.len() + self.reading.len());
+        }
     }
 
     /// Takes out the use of a guard.
     pub(super) fn take(&mut self, guard: &Arc<Fence>, out: &mut Predecessors) {
-        self.take_out(|one| matches!(&one.by, Predecessor::Fence(fence) if Arc::ptr_eq(fence, guard)), out);
+        let is_its = |one: &Use| matches!(&one.by, Predecessor::Fence(fence) if Arc::ptr_eq(fence, guard));
+        self.take_out(true, is_its, out);
     }
 
     /// Records a use.
     pub(super) fn record(&mut self, by: Predecessor, owner: Option<ExecutableId>, accesses: MergedAccesses) {
-        self.uses.push(Use { by, owner, accesses });
+        self.recorded += 1;
+        let uses = if writes(&accesses) { &mut self.writing } else { &mut self.reading };
+        uses.push(Use { number: self.recorded, by, owner, accesses });
     }
 
     /// Takes out what need not be waited for beside a new use of these accesses by this owner, which ends
@@ -247,19 +317,22 @@ impl RecordedUses {
             let ends_before = one.is_of(owner) || conflict(accesses, &one.accesses);
             ends_before && (accesses.is_same(&one.accesses) || covers(accesses, &one.accesses))
         };
-        self.take_out(is_superseded, superseded);
+        // Only a write covers a write.
+        self.take_out(writes(accesses), is_superseded, superseded);
     }
 
-    /// Most often there is one use or none. `extend` costs more than this loop, also for nothing.
-    fn take_out(&mut self, is_out: impl Fn(&Use) -> bool, out: &mut Predecessors) {
-        let mut at = 0;
-        while let Some(one) = self.uses.get(at) {
-            match is_out(one) {
-                true => match self.uses.swap_remove(at).by {
-                    Predecessor::Fence(fence) if self.spare.is_none() => self.spare = Some(fence),
-                    one => out.push(one),
-                },
-                false => at += 1,
+    /// Takes out uses that only read, and also the `writing` ones if asked to. Most often there is one use or
+    /// none. `extend` costs more than this loop, also for nothing.
+    fn take_out(&mut self, writing: bool, is_out: impl Fn(&Use) -> bool, out: &mut Predecessors) {
+        let writing = writing.then_some(&mut self.writing);
+        for uses in writing.into_iter().chain([&mut self.reading]) {
+            for one in uses.extract_if(.., |one| is_out(one)) {
+                match one.by {
+                    Predecessor::Fence(fence) if self.spare.is_none() && fence.passed_on().is_empty() => {
+                        self.spare = Some(fence);
+                    }
+                    by => out.push(by),
+                }
             }
         }
     }
@@ -274,6 +347,10 @@ impl RecordedUses {
             self.record(Predecessor::Run(run), Some(user.id), user.accesses.clone());
         }
     }
+}
+
+fn writes(accesses: &[Access]) -> bool {
+    accesses.iter().any(|access| access.mode.writes())
 }
 
 /// The memory of an executable that others use, or hold guards of, in a conflicting way, in the order of the
@@ -361,7 +438,9 @@ fn is_gone(executable: &Weak<ExecutableInner>) -> bool {
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
+    use std::cell::Cell;
+
     use proptest::prelude::*;
 
     use super::super::accesses::merged;
@@ -369,6 +448,11 @@ mod tests {
     use super::*;
     use crate::runtime::execution::fence::FenceGuard;
     use crate::types::ResourceId;
+
+    thread_local! {
+        /// How many uses this thread has looked at, to find what a new one has to wait for.
+        pub(in super::super) static LOOKED_AT: Cell<usize> = const { Cell::new(0) };
+    }
 
     const EXECUTABLES: usize = 4;
 
@@ -400,7 +484,66 @@ mod tests {
         after: Vec<usize>,
     }
 
+    /// One step of a random history of guards.
+    #[derive(Clone, Debug)]
+    enum GuardStep {
+        Ask(Access),
+        /// A guard whose turn has come is dropped.
+        End(prop::sample::Index),
+        /// Any guard is dropped.
+        GiveUp(prop::sample::Index),
+    }
+
+    fn guard_steps() -> impl Strategy<Value = Vec<GuardStep>> {
+        let resource = ResourceId::unique();
+        let ask = accesses(resource).prop_map(|accesses| GuardStep::Ask(accesses[0]));
+        let index = any::<prop::sample::Index>;
+        let step = prop_oneof![
+            3 => ask,
+            1 => index().prop_map(GuardStep::End),
+            1 => index().prop_map(GuardStep::GiveUp),
+        ];
+        prop::collection::vec(step, 1..60)
+    }
+
     proptest! {
+        /// Each guard has its turn as soon as no earlier one is left that conflicts with it.
+        #[test]
+        fn guards_wait_for_what_conflicts_and_for_nothing_else(steps in guard_steps()) {
+            let (mut register, mut scrap) = (RecordedUses::default(), Predecessors::new());
+            let mut guards: Vec<(Access, FenceGuard)> = Vec::new();
+            let has_turn = |guard: &FenceGuard| guard.before().next().is_none();
+            for step in steps {
+                match step {
+                    GuardStep::Ask(access) => {
+                        register.take_finished(&mut scrap);
+                        let (accesses, mut before) = (MergedAccesses::from(access), Vec::new());
+                        register.before(None, &accesses, |one| before.push(one.awaited()));
+                        let mut guard = register.fence();
+                        register.record(Predecessor::Fence(guard.fence().clone()), None, accesses.clone());
+                        guard.set_before(accesses, before);
+                        guards.push((access, guard));
+                    }
+                    GuardStep::End(index) => {
+                        let turns = (0..guards.len()).filter(|&at| has_turn(&guards[at].1));
+                        let turns: Vec<_> = turns.collect();
+                        if !turns.is_empty() {
+                            guards.remove(*index.get(&turns));
+                        }
+                    }
+                    GuardStep::GiveUp(index) => {
+                        if !guards.is_empty() {
+                            guards.remove(index.index(guards.len()));
+                        }
+                    }
+                }
+                for (at, (access, guard)) in guards.iter().enumerate() {
+                    let must_wait = guards[..at].iter().any(|(earlier, _)| earlier.conflicts_with(access));
+                    prop_assert_eq!(has_turn(guard), !must_wait);
+                }
+            }
+        }
+
         /// Whoever waits for what the register names ends up behind every earlier run that conflicts.
         #[test]
         fn superseded_uses_are_still_waited_for(steps in steps()) {

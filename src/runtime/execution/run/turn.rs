@@ -134,8 +134,11 @@ impl AwaitedTurn {
         let context = Context::from_waker(&waker);
         // One after the other: each wakes this once.
         while let Some(next) = { self.earlier.lock().last().cloned() } {
-            if next.latch().poll(&context, &mut WaiterKey::default()).is_pending() {
-                return;
+            if let Some(first) = next.first_unended() {
+                if first.latch().poll(&context, &mut WaiterKey::default()).is_pending() {
+                    return;
+                }
+                continue;
             }
             let ended = self.earlier.lock().pop();
             drop(ended);

@@ -113,7 +113,7 @@ pub(crate) fn check_launched<'a>(
     let is_awaited = |run: &&Arc<Run>| run.is_launched_without_locks();
     let run = earlier.into_iter().find_map(|earlier| match earlier {
         Predecessor::Run(run) => Some(run).filter(is_awaited),
-        Predecessor::Fence(_) => None,
+        Predecessor::Fence(_) | Predecessor::Guard(_) => None,
     });
     match run.filter(|_| !StreamTaskCall::is_inside()) {
         Some(run) => Err(LaunchAwaited(run.clone())),

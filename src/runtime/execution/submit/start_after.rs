@@ -120,7 +120,7 @@ pub(crate) fn start_after<O: RunOwner + 'static>(
         && futures.is_empty()
         && order_after.iter().all(|predecessor| match predecessor {
             Predecessor::Run(earlier) => devices_can_wait(template, earlier) || earlier.is_done(),
-            Predecessor::Fence(_) => false,
+            Predecessor::Fence(_) | Predecessor::Guard(_) => false,
         })
         && events.iter().all(|event| devices_can_wait(template, event.run()) || event.run().is_done())
         && native.iter().all(|event| begins_on(template, event.hal().device()));
@@ -186,7 +186,7 @@ fn begins_on(template: &RunTemplate, device: DeviceId) -> bool {
 fn tail_events(predecessor: &Predecessor) -> Vec<Arc<dyn hal::Event>> {
     match predecessor {
         Predecessor::Run(run) => run.tail_events().unwrap_or_default(),
-        Predecessor::Fence(_) => Vec::new(),
+        Predecessor::Fence(_) | Predecessor::Guard(_) => Vec::new(),
     }
 }
 
@@ -224,7 +224,10 @@ fn why_host(
         "has a deadline and comes after other work"
     } else if !native.is_empty() {
         "waits for an event of another library on a device that it does not begin on"
-    } else if order_after.iter().any(|earlier| matches!(earlier, Predecessor::Fence(_))) {
+    } else if order_after
+        .iter()
+        .any(|earlier| matches!(earlier, Predecessor::Fence(_) | Predecessor::Guard(_)))
+    {
         "waits for a guard of a host buffer that it uses"
     } else if events.iter().any(|event| waits_for(event.run())) {
         "waits for another submission that its devices cannot wait for themselves"
