@@ -16,7 +16,7 @@
 //! - `arenas_many_buffers`, `arenas_many_uses`: places for half as many scratch buffers as nodes,
 //!   each used twice, and for 4,096 buffers with as many uses as nodes: ours = the time for 200,000
 //!   nodes, base = ours for 100,000, limit 3.
-//! - `slope_param_8000`, `slope_update_from_10000`: by which power of their number the time of an update grows, from
+//! - `slope_param_8000`, `slope_update_from_10000`: by which power of their number the CPU time of an update grows, from
 //!   a quarter of it to all: of the nodes in a chain whose memory is one parameter's, and of graphs nested in
 //!   each other. The base is 1, the limit 1.1.
 //! - `bytes_per_node`: what the plan of `random` holds, the largest of the three; base = the limit.
@@ -28,7 +28,7 @@ use std::time::Instant;
 
 use petgraph::graph::{DiGraph, NodeIndex};
 use support::counting::Counting;
-use support::{Report, Row};
+use support::{Report, Row, cpu};
 use wakegraph::graph::{Content, Graph};
 use wakegraph::plan::{Plan, PlanOptions, Transient};
 use wakegraph::{CommandKind, CommandKinds, Device, DeviceId, ExecutableGraph, FinalizeOptions, Range};
@@ -82,7 +82,7 @@ fn time_param(nodes: usize) -> f64 {
     }
     let exec = updatable(&graph);
     let update = exec.update().param(&memory, &to);
-    time(|| support::current_thread().block_on(update.apply()).expect("an update")) / 1e9
+    seconds(|| support::current_thread().block_on(update.apply()).expect("an update"))
 }
 
 /// Seconds to update an executable from a graph of so many levels.
@@ -97,7 +97,13 @@ fn time_update_from(depth: usize) -> f64 {
         graph = outer;
     }
     let exec = updatable(&graph);
-    time(|| support::current_thread().block_on(exec.update_from(&graph)).expect("an update")) / 1e9
+    seconds(|| support::current_thread().block_on(exec.update_from(&graph)).expect("an update"))
+}
+
+fn seconds(work: impl FnOnce()) -> f64 {
+    let start = cpu::seconds();
+    work();
+    cpu::seconds() - start
 }
 
 fn updatable(graph: &wakegraph::Graph) -> ExecutableGraph {

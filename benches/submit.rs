@@ -10,7 +10,7 @@
 //! | `over_one_buffer_1000` | `submit().await` of one of 1,000 executables that write one buffer | of one of 10 | 2.0 |
 //! | `finalize_over_one_buffer` | microseconds to finalize, while 2,000 executables write the buffer | while 500 do | 6.0 |
 //! | `allocations` | heap allocations of a submission in the steady state, on all threads | of a hand-off | 0 |
-//! | `slope_*` | by which power of their number the time grows, from a quarter of it to all | 1 | 1.1 |
+//! | `slope_*` | by which power of their number the CPU time grows, from a quarter of it to all | 1 | 1.1 |
 //!
 //! | slope | of |
 //! |---|---|
@@ -32,7 +32,7 @@ use std::time::Instant;
 
 use support::counting::{self, Counting};
 use support::handoff::WorkerPool;
-use support::{Contender, Report, Row};
+use support::{Contender, Report, Row, cpu};
 use tokio::runtime::Runtime;
 use tokio::sync::{Semaphore, SemaphorePermit, oneshot};
 use wakegraph::backend::host::{self, HostOptions};
@@ -99,9 +99,9 @@ fn main() -> ExitCode {
 fn slopes(report: &mut Report, device: &Device) {
     let runtime = support::current_thread();
     let seconds = |work: &dyn Fn(usize) -> Pin<Box<dyn Future<Output = ()>>>, count| {
-        let start = Instant::now();
+        let start = cpu::seconds();
         runtime.block_on(work(count));
-        start.elapsed().as_secs_f64()
+        cpu::seconds() - start
     };
     let rows: [(&str, usize, Work); 5] = [
         ("slope_queue_60000", 60_000, |device, count| Box::pin(submit_behind_events(device, count))),

@@ -179,20 +179,19 @@ impl Report {
         self.line(name, ours, base, unit, &format!("p99={}", number(ours)), exceeded);
     }
 
-    /// By which power of a count a time grows, from a quarter of `most` to `most`: of the best of some rounds.
-    /// `time` measures seconds for a count.
-    pub fn slope(&mut self, name: &str, most: usize, mut time: impl FnMut(usize) -> f64) {
+    /// By which power of a count the work grows, from a quarter of `most` to `most`: of the best of some rounds.
+    /// `work` gives its seconds on the CPU, as a busy machine interrupts long work and not short work.
+    pub fn slope(&mut self, name: &str, most: usize, mut work: impl FnMut(usize) -> f64) {
         const LIMIT: f64 = 1.1;
         if !self.wants(name) {
             return;
         }
-        // Whatever else the machine does may hit one count only.
         let attempts = if self.check { 3 } else { 1 };
         for attempt in 1..=attempts {
             let mut best = [f64::INFINITY; 2];
             for _ in 0..self.reduced(7) {
                 for (best, count) in best.iter_mut().zip([most / 4, most]) {
-                    *best = best.min(time(count));
+                    *best = best.min(work(count));
                 }
             }
             let slope = (best[1] / best[0]).ln() / 4f64.ln();

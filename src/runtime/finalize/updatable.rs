@@ -57,12 +57,17 @@ pub(crate) struct CurrentGraph {
 pub(crate) struct WaitingUpdates {
     /// Oldest first.
     updates: VecDeque<WaitingUpdate>,
+    /// How many there have been.
+    pushed: u64,
+    /// The number of the newest that may bring back what those before it bring.
+    keeper: Option<u64>,
     /// What all of them bring, and how often.
     brought: HashMap<ResourceId, HashMap<Access, usize>>,
 }
 
 /// An update that waits for its turn.
 struct WaitingUpdate {
+    number: u64,
     /// Opens when the update and all before it have been applied or given up.
     fence: Arc<Fence>,
     brings: Brings,
@@ -98,7 +103,12 @@ impl WaitingUpdates {
                 new.push(allocation.clone());
             }
         }
-        self.updates.push_back(WaitingUpdate { fence, brings, given_up: Vec::new() });
+        self.pushed += 1;
+        let number = self.pushed;
+        if brings.from_earlier {
+            self.keeper = Some(number);
+        }
+        self.updates.push_back(WaitingUpdate { number, fence, brings, given_up: Vec::new() });
         new
     }
 
@@ -108,17 +118,22 @@ impl WaitingUpdates {
     fn remove(&mut self, lease: FenceGuard) -> (Vec<Arc<Allocation>>, Vec<FenceGuard>) {
         let is_its = |update: &WaitingUpdate| Arc::ptr_eq(&update.fence, lease.fence());
         let Some(at) = self.updates.iter().position(is_its) else { return (Vec::new(), vec![lease]) };
-        let Some(WaitingUpdate { brings, mut given_up, .. }) = self.updates.remove(at) else {
+        let Some(WaitingUpdate { number, brings, mut given_up, .. }) = self.updates.remove(at) else {
             return (Vec::new(), vec![lease]);
         };
         given_up.push(lease);
         if let Some(before) = at.checked_sub(1).and_then(|before| self.updates.get_mut(before)) {
             before.given_up.append(&mut given_up);
         }
-        // The last of them keeps it for all.
-        let mut behind = self.updates.iter_mut().skip(at).rev();
-        if let Some(keeper) = behind.find(|update| update.brings.from_earlier) {
-            keeper.brings.accesses.extend(brings.accesses);
+        if self.keeper == Some(number) {
+            let keeper = self.updates.iter().rev().find(|update| update.brings.from_earlier);
+            self.keeper = keeper.map(|update| update.number);
+        }
+        // The newest keeps it for all.
+        if let Some(keeper) = self.keeper.filter(|keeper| *keeper > number)
+            && let Ok(keeper) = self.updates.binary_search_by_key(&keeper, |update| update.number)
+        {
+            self.updates[keeper].brings.accesses.extend(brings.accesses);
             return (Vec::new(), given_up);
         }
         let mut gone = Vec::new();
