@@ -16,9 +16,9 @@
 //! - `arenas_many_buffers`, `arenas_many_uses`: places for half as many scratch buffers as nodes,
 //!   each used twice, and for 4,096 buffers with as many uses as nodes: ours = the time for 200,000
 //!   nodes, base = ours for 100,000, limit 3.
-//! - `slope_param_8000`, `slope_update_from_10000`: by which power of their number the CPU time of an update grows, from
-//!   a quarter of it to all: of the nodes in a chain whose memory is one parameter's, and of graphs nested in
-//!   each other. The base is 1, the limit 1.1.
+//! - `slope_param_8000`, `slope_update_from_10000`: by which power of their number the CPU time of an
+//!   update grows, from a quarter of it to all: of the nodes in a chain whose memory is one parameter's, and
+//!   of graphs nested in each other. The base is 1, the limit 1.1.
 //! - `bytes_per_node`: what the plan of `random` holds, the largest of the three; base = the limit.
 mod support;
 

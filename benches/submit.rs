@@ -9,14 +9,17 @@
 //! | `chain_10_*` | a graph of ten kernels in a chain | one hand-off of ten | 1.5 |
 //! | `over_one_buffer_1000` | `submit().await` of one of 1,000 executables that write one buffer | of one of 10 | 2.0 |
 //! | `finalize_over_one_buffer` | microseconds to finalize, while 2,000 executables write the buffer | while 500 do | 6.0 |
+//! | `deadline` | `submit().await` with a deadline that is far off | without one | 2.0 |
+//! | `deadline_behind` | the same behind an earlier submission of the executable | without one | |
 //! | `allocations` | heap allocations of a submission in the steady state, on all threads | of a hand-off | 0 |
 //! | `slope_*` | by which power of their number the CPU time grows, from a quarter of it to all | 1 | 1.1 |
 //!
 //! | slope | of |
 //! |---|---|
-//! | `queue_60000` | submissions to an in-order queue, each behind an event of another queue, at most 50 in flight |
+//! | `queue_60000` | submissions to an in-order queue behind events of another queue, 50 in flight |
 //! | `updates_8000` | updates with a submission behind each, which wait for one run |
-//! | `guards_8000`, `readers_8000` | guards that wait for one, each for all before it; readers at once, then a writer |
+//! | `guards_8000` | guards that wait for one, each for all before it |
+//! | `readers_8000` | guards that read at once, then one that writes |
 //! | `host_tasks_8000` | host tasks of one queue that wait for a guard |
 //!
 //! Each in a tokio runtime of the current thread and in one of two workers. Both pools have two threads.
@@ -28,7 +31,7 @@ use std::hint::black_box;
 use std::pin::Pin;
 use std::process::ExitCode;
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use support::counting::{self, Counting};
 use support::handoff::WorkerPool;
@@ -90,6 +93,9 @@ fn main() -> ExitCode {
     let (many, few) = (Writers::new(&device, 1000), Writers::new(&device, 10));
     report.race(Row::new("over_one_buffer_1000").limit(2.0), &runtime, many, few);
     finalize_over_one_buffer(&mut report, &device);
+    let timely = |earlier, has_deadline| Timely { exec: kernels(&device, 1), earlier, has_deadline };
+    report.race(Row::new("deadline").limit(2.0), &runtime, timely(0, true), timely(0, false));
+    report.race(Row::new("deadline_behind"), &runtime, timely(1, true), timely(1, false));
     slopes(&mut report, &device);
     allocations(&mut report, &support::current_thread(), &device, &pool);
     report.finish()
@@ -251,6 +257,27 @@ struct One(ExecutableGraph);
 impl Contender for One {
     async fn once(&mut self) {
         self.0.submit().await.expect("a run");
+    }
+}
+
+/// A submission behind earlier ones of its executable, with a deadline that it keeps or without one.
+struct Timely {
+    exec: ExecutableGraph,
+    earlier: usize,
+    has_deadline: bool,
+}
+
+impl Contender for Timely {
+    async fn once(&mut self) {
+        let earlier: Vec<Submission> = (0..self.earlier).map(|_| self.exec.submit()).collect();
+        let mut submission = self.exec.prepare();
+        if self.has_deadline {
+            submission = submission.deadline(Instant::now() + Duration::from_secs(3600));
+        }
+        submission.submit().await.expect("a run");
+        for submission in earlier {
+            submission.await.expect("a run");
+        }
     }
 }
 

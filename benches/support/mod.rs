@@ -179,7 +179,8 @@ impl Report {
         self.line(name, ours, base, unit, &format!("p99={}", number(ours)), exceeded);
     }
 
-    /// By which power of a count the work grows, from a quarter of `most` to `most`: of the best of some rounds.
+    /// By which power of a count the work grows, from a quarter of `most` to `most`: of the best of some
+    /// rounds.
     /// `work` gives its seconds on the CPU, as a busy machine interrupts long work and not short work.
     pub fn slope(&mut self, name: &str, most: usize, mut work: impl FnMut(usize) -> f64) {
         const LIMIT: f64 = 1.1;
