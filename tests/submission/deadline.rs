@@ -6,16 +6,17 @@ use std::future::pending;
 use std::sync::Arc;
 use std::time::Duration;
 
+use futures::FutureExt as _;
 use tokio::runtime::Runtime;
 use tokio::sync::oneshot;
 use tokio::task::yield_now;
 use tokio::time::{Instant, advance};
 use wakegraph::kernel::RawKernel;
-use wakegraph::{Device, ErrorKind, ExecutableGraph, FinalizeOptions, Graph, Range, Submission};
+use wakegraph::{Device, ErrorKind, ExecutableGraph, FinalizeOptions, Graph, HostBuffer, Range, Submission};
 
 use crate::cancel::endless;
 use crate::common::{Count, current_thread, device, held, held_kernel, manual, polled_device, yield_often};
-use crate::support::Hold;
+use crate::support::{Hold, must_end};
 
 const SECOND: Duration = Duration::from_secs(1);
 
@@ -132,6 +133,81 @@ fn a_late_submission_keeps_its_place_in_the_order() {
         first.await.unwrap();
         assert_eq!(second.await.unwrap_err().kind(), ErrorKind::DeadlineExceeded);
         assert_eq!(count.get(), 2);
+    });
+}
+
+/// A host buffer, and an executable that copies it to the device.
+fn upload(device: &Device) -> (HostBuffer<u32>, ExecutableGraph) {
+    let host = device.host_buffer::<u32>(4).unwrap();
+    let mut graph = Graph::new(device);
+    graph.copy(&host, &device.buffer::<u32>(4).unwrap()).name("upload");
+    (host, graph.finalize().unwrap())
+}
+
+#[test]
+fn a_deadline_passes_while_a_guard_is_held() {
+    must_end(|| {
+        paused().block_on(async {
+            for device in [device(), polled_device()] {
+                let (host, exec) = upload(&device);
+                let line = line!() + 1;
+                let guard = host.write().await;
+                let mut late = exec.prepare().deadline(in_a_second()).submit();
+                for _ in 0..2 {
+                    let error = (&mut late).await.unwrap_err();
+                    assert_eq!(error.kind(), ErrorKind::DeadlineExceeded, "{error}");
+                    assert!(error.to_string().contains(&format!("deadline.rs:{line}:")), "{error}");
+                }
+                let event = late.event();
+                assert!(!event.is_finished(), "it keeps its place in the order");
+                assert!(host.try_write().is_err());
+                drop(guard);
+                assert_eq!(event.wait().await.unwrap_err().kind(), ErrorKind::DeadlineExceeded);
+                exec.submit().await.unwrap();
+            }
+        })
+    });
+}
+
+#[test]
+fn a_deadline_passes_behind_a_run_that_waits_for_a_guard() {
+    must_end(|| {
+        paused().block_on(async {
+            let device = device();
+            let (host, exec) = upload(&device);
+            let guard = host.write().await;
+            let first = exec.submit();
+            let late = exec.prepare().deadline(in_a_second()).submit();
+            assert_eq!(late.await.unwrap_err().kind(), ErrorKind::DeadlineExceeded);
+            drop(guard);
+            first.await.unwrap();
+        })
+    });
+}
+
+#[test]
+fn a_late_submission_waits_for_a_run_once_its_guard_is_dropped() {
+    paused().block_on(async {
+        let (device, hold) = (device(), Hold::new());
+        let host = device.host_buffer::<u32>(4).unwrap();
+        let mut graph = Graph::new(&device);
+        let copied = graph.copy(&host, &device.buffer::<u32>(4).unwrap()).id();
+        graph.launch(held_kernel(&hold).call(), Range::linear(1)).after([copied]);
+        let exec = graph.finalize().unwrap();
+        let guard = host.write().await;
+        let first = exec.submit();
+        let mut late = exec.prepare().deadline(in_a_second()).submit();
+        yield_often().await;
+        drop(guard);
+        yield_often().await;
+        hold.wait_for(1);
+        advance(2 * SECOND).await;
+        yield_often().await;
+        assert!((&mut late).now_or_never().is_none(), "the first one still runs");
+        hold.open();
+        first.await.unwrap();
+        assert_eq!(late.await.unwrap_err().kind(), ErrorKind::DeadlineExceeded);
+        assert_eq!(hold.arrived(), 1);
     });
 }
 

@@ -217,3 +217,67 @@ fn what_is_ready_at_once_leaves_other_tasks_their_turn() {
         });
     });
 }
+
+#[test]
+fn a_cancelled_submission_resolves_while_a_guard_is_held() {
+    must_end(|| {
+        in_both_runtimes(|| async {
+            let (device, hold) = (device(), Hold::new());
+            let host = device.host_buffer::<u32>(4).unwrap();
+            let exec = filling(&device, &host, &hold);
+            let guard = host.write().await;
+            let submission = exec.submit();
+            submission.cancel();
+            let event = submission.event();
+            assert_eq!(submission.await.unwrap_err().kind(), ErrorKind::Cancelled);
+            assert!(!event.is_finished(), "it keeps its place in the order");
+            drop(guard);
+            assert_eq!(event.wait().await.unwrap_err().kind(), ErrorKind::Cancelled);
+            assert_eq!(hold.arrived(), 0);
+        })
+    });
+}
+
+#[test]
+fn progress_names_the_guard_that_is_waited_for() {
+    in_both_runtimes(|| async {
+        let (device, hold) = (device(), Hold::new());
+        let host = device.host_buffer::<u32>(4).unwrap();
+        let (exec, other) = (filling(&device, &host, &hold), filling(&device, &host, &hold));
+        let places = [line!() + 1, line!() + 2];
+        let first_guard = host.read().await;
+        let second_guard = host.try_read().unwrap();
+        let submissions = [exec.submit(), exec.submit(), other.submit()];
+        let waits = submissions.each_ref().map(|submission| submission.progress().unwrap());
+        let guards: Vec<_> = places.iter().map(|line| format!("guards.rs:{line}:")).collect();
+        let [first, second, third] = &waits;
+        assert_eq!(first.waits_for.len(), 2, "{first}");
+        let of = format!(
+            "a guard of the host buffer {:?} (16 bytes on {}), requested at ",
+            host.resource(),
+            device.selector()
+        );
+        for place in &guards {
+            let is_named = |cause: &&String| cause.starts_with(&of) && cause.contains(place.as_str());
+            assert_eq!(first.waits_for.iter().filter(is_named).count(), 1, "{first}");
+            assert!(first.to_string().contains(place), "{first}");
+        }
+        assert!(first.partitions[0].to_string().ends_with(" waits for its turn"), "{first}");
+        let is_first = |cause: &String| cause == "submission 1 of the same executable";
+        assert!(second.waits_for.iter().any(is_first), "{second}");
+        let is_second = |cause: &String| cause.starts_with("submission 2 of the executable of (kernel ");
+        assert!(third.waits_for.iter().any(is_second), "{third}");
+        let mut next = Box::pin(host.write());
+        assert!(poll_once(&mut next).await.is_pending());
+        let last = exec.submit();
+        let progress = last.progress().unwrap();
+        let waits_itself =
+            |cause: &String| cause.starts_with(&of) && cause.ends_with(", which waits for its turn itself");
+        assert!(progress.waits_for.iter().any(waits_itself), "{progress}");
+        hold.open();
+        drop((first_guard, second_guard, next));
+        for submission in submissions.into_iter().chain([last]) {
+            submission.await.unwrap();
+        }
+    });
+}

@@ -237,6 +237,27 @@ fn a_device_that_hangs_stalls_no_task() {
 }
 
 #[test]
+fn a_watchdog_names_the_guard_that_is_waited_for() {
+    paused().block_on(async {
+        let device = device();
+        let host = device.host_buffer::<u32>(4).unwrap();
+        let mut graph = Graph::new(&device);
+        graph.copy(&host, &device.buffer::<u32>(4).unwrap()).name("upload");
+        let exec = graph.finalize().unwrap();
+        let line = line!() + 1;
+        let guard = host.write().await;
+        let mut submission = exec.prepare().watchdog(SECOND).submit();
+        let error = (&mut submission).await.unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Stalled);
+        let text = error.to_string();
+        assert!(text.contains("waits for a guard of the host buffer"), "{text}");
+        assert!(text.contains(&format!("health.rs:{line}:")), "{text}");
+        drop(guard);
+        submission.await.unwrap();
+    });
+}
+
+#[test]
 fn progress_tells_what_waits_for_what() {
     current_thread().block_on(async {
         let (device, hold) = (device(), Hold::new());
@@ -268,6 +289,7 @@ fn progress_tells_what_waits_for_what() {
         );
         let behind_it = behind.progress().unwrap();
         assert_eq!(behind_it.partitions[0].state, PartitionState::Waiting { on: vec![] });
+        assert_eq!(behind_it.waits_for, ["submission 1 of the same executable"]);
         hold.open();
         submission.await.unwrap();
         let event = behind.event();

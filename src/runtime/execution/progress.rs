@@ -14,6 +14,9 @@ use crate::runtime::execution::labels::list_names;
 pub struct SubmissionProgress {
     /// Its partitions, in the order of the plan.
     pub partitions: Vec<PartitionProgress>,
+    /// What the submission itself waits for, in words: guards of host buffers, each with the place in the
+    /// source where it was requested, and earlier submissions, commands and updates.
+    pub waits_for: Vec<String>,
 }
 
 /// How far one partition of a submission is.
@@ -36,8 +39,8 @@ pub struct PartitionProgress {
 pub enum PartitionState {
     /// It has not begun.
     Waiting {
-        /// The partitions that it waits for. If there are none, the submission itself waits: for what
-        /// it comes after, or for its wait list.
+        /// The partitions that it waits for. If there are none, the submission itself
+        /// [waits](SubmissionProgress::waits_for): for what it comes after, or for its wait list.
         on: Vec<u32>,
     },
     /// Its device, or the task that runs it, has all that it needs.
@@ -71,7 +74,8 @@ impl Display for SubmissionProgress {
         let mut pending = self.partitions.iter().filter(|partition| !over(&partition.state));
         let done = self.partitions.len() - pending.clone().count();
         for (index, partition) in pending.by_ref().take(SHOWN).enumerate() {
-            write!(f, "{}{partition}", if index > 0 { ", " } else { "" })?;
+            f.write_str(if index > 0 { ", " } else { "" })?;
+            partition.write(f, &self.waits_for)?;
         }
         match pending.count() {
             0 => {}
@@ -96,11 +100,14 @@ pub(crate) fn write_title(
     device.map_or(Ok(()), |device| write!(f, " on {device}"))
 }
 
-impl Display for PartitionProgress {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+impl PartitionProgress {
+    /// Writes it. If it waits for no other partition, it waits as its submission does: for all of `behind`.
+    fn write(&self, f: &mut fmt::Formatter<'_>, behind: &[String]) -> fmt::Result {
         write_title(f, self.partition, &self.nodes, self.device.as_deref())?;
         match &self.state {
-            PartitionState::Waiting { on } if on.is_empty() => f.write_str(" waits for its turn"),
+            PartitionState::Waiting { on } if on.is_empty() => {
+                write!(f, " waits for {}", list_causes(behind))
+            }
             PartitionState::Waiting { on } => {
                 let on: Vec<_> = on.iter().map(|partition| format!("partition {partition}")).collect();
                 write!(f, " waits for {}", on.join(" and "))
@@ -109,5 +116,22 @@ impl Display for PartitionProgress {
             PartitionState::Completed => f.write_str(" is over"),
             PartitionState::Failed => f.write_str(" has failed"),
         }
+    }
+}
+
+impl Display for PartitionProgress {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.write(f, &[])
+    }
+}
+
+/// The first of what a submission waits for, as long as one can read.
+pub(crate) fn list_causes(causes: &[String]) -> String {
+    const SHOWN: usize = 3;
+    let (shown, more) = causes.split_at(causes.len().min(SHOWN));
+    match (shown, more.len()) {
+        ([], _) => "its turn".into(),
+        (_, 0) => shown.join(" and "),
+        (_, more) => format!("{} and {more} more", shown.join(", ")),
     }
 }

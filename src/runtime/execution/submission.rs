@@ -78,8 +78,9 @@ impl Submission {
     /// to be launched never is.
     ///
     /// The submission resolves to [`Cancelled`](crate::ErrorKind::Cancelled) if anything was
-    /// stopped and nothing else failed. Where it comes after others on the same memory, or after a guard,
-    /// it keeps its place in the order and resolves when these are over.
+    /// stopped and nothing else failed. Where it comes after others on the same memory, it keeps its
+    /// place in the order and resolves when these are over. Where it waits for a guard, it keeps its place as
+    /// well, but resolves at once: the task that awaits it may be the one that holds the guard.
     pub fn cancel(&self) {
         self.wait.run.cancel();
     }
@@ -160,7 +161,11 @@ impl Future for Submission {
         if let Some(error) = self.poll_alarm(cx) {
             return Poll::Ready(Err(error));
         }
-        Pin::new(&mut self.wait).poll(cx).map(|()| self.wait.run.result())
+        match Pin::new(&mut self.wait).poll(cx) {
+            // The guard may be that of the very task that asks.
+            Poll::Pending if !self.wait.run.has_failed_behind_guard() => Poll::Pending,
+            _ => Poll::Ready(self.wait.run.result()),
+        }
     }
 }
 

@@ -2,6 +2,7 @@
 
 use std::ffi::c_void;
 use std::fmt::{self, Debug};
+use std::future::Future;
 use std::panic::Location;
 use std::sync::{Arc, OnceLock};
 
@@ -12,7 +13,7 @@ use crate::hal::{self, QueueOrder};
 use crate::runtime::completion::turn::take_turn;
 use crate::runtime::completion::wakers::wake_after_locks;
 use crate::runtime::execution::conflicts::{self, Predecessor, UsedAllocation};
-use crate::runtime::execution::fence::FenceGuard;
+use crate::runtime::execution::fence::{FenceGuard, FenceHolder};
 use crate::runtime::execution::run::{Run, without_failed};
 use crate::runtime::queue::command::QueueCommand;
 use crate::runtime::queue::state::QueueInner;
@@ -71,11 +72,15 @@ impl<T: Pod> Buffer<T> {
     ///
     /// # Cancel safety
     /// Dropping the future gives up the place in the order, nothing else.
-    pub async fn lend(&self, mode: AccessMode) -> Result<Loan<T>> {
-        let mut lease = place(self, mode)?;
-        lease.turn().await?;
-        take_turn().await;
-        Ok(Loan::new(self, mode, lease))
+    #[track_caller]
+    pub fn lend(&self, mode: AccessMode) -> impl Future<Output = Result<Loan<T>>> {
+        let location = Location::caller();
+        async move {
+            let mut lease = place(self, mode, location)?;
+            lease.turn().await?;
+            take_turn().await;
+            Ok(Loan::new(self, mode, lease))
+        }
     }
 
     /// As [`lend`](Self::lend), for what the other library enqueues on `queue` from now on: the
@@ -90,8 +95,9 @@ impl<T: Pod> Buffer<T> {
     /// # Safety
     /// The handle is null or that of a live queue.
     #[expect(unsafe_code, reason = "takes a handle that the caller vouches for")]
+    #[track_caller]
     pub unsafe fn lend_to(&self, mode: AccessMode, queue: *mut c_void) -> Result<Loan<T>> {
-        let lease = place(self, mode)?;
+        let lease = place(self, mode, Location::caller())?;
         let predecessors = without_failed(lease.before().collect());
         predecessors.iter().find_map(Predecessor::given_up).map_or(Ok(()), Err)?;
         let mut events = Vec::new();
@@ -118,9 +124,14 @@ impl<T: Pod> Buffer<T> {
 }
 
 /// A place in the order for a loan.
-fn place<T: Pod>(buffer: &Buffer<T>, mode: AccessMode) -> Result<FenceGuard> {
+fn place<T: Pod>(
+    buffer: &Buffer<T>,
+    mode: AccessMode,
+    location: &'static Location<'static>,
+) -> Result<FenceGuard> {
     scratch::check_owner([buffer.view()], None)?;
-    Ok(conflicts::acquire(buffer.view(), mode))
+    let holder = FenceHolder::of(buffer.view(), "a loan of the buffer", Some(location));
+    Ok(conflicts::acquire(buffer.view(), mode, holder))
 }
 
 impl<T: Pod> Loan<T> {

@@ -14,7 +14,7 @@ use crate::runtime::completion::turn::{give_way, take_turn};
 use crate::runtime::completion::wakers::wake_after_locks;
 use crate::runtime::execution::conflicts::{self, UsedAllocation};
 use crate::runtime::execution::event::Event;
-use crate::runtime::execution::fence::FenceGuard;
+use crate::runtime::execution::fence::{FenceGuard, FenceHolder};
 use crate::runtime::execution::run::Run;
 use crate::runtime::queue::command::QueueCommand;
 use crate::runtime::queue::loan::queue_of;
@@ -147,7 +147,8 @@ impl StagedTransfer {
     /// Waits for everything before it that uses the bytes in a conflicting way.
     async fn begin(view: &View, mode: AccessMode) -> Result<Self> {
         scratch::check_owner([view], None)?;
-        let mut lease = conflicts::acquire(view, mode);
+        let holder = FenceHolder::of(view, "a transfer of the buffer", None);
+        let mut lease = conflicts::acquire(view, mode, holder);
         lease.turn().await?;
         take_turn().await;
         let (buffer, queue) = (Buffer::from_view(view.clone()), queue_of(view)?.clone());

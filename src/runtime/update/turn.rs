@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use crate::runtime::execution::conflicts::Predecessor;
 use crate::runtime::execution::executable::{ExecutableInner, ExecutableState};
-use crate::runtime::execution::fence::{Fence, FenceGuard};
+use crate::runtime::execution::fence::{Fence, FenceGuard, FenceHolder};
 use crate::runtime::finalize::updatable::{Brings, CurrentGraph, Updatable};
 use crate::runtime::resource::allocation::Allocation;
 
@@ -28,7 +28,7 @@ impl Turn {
         current: &mut CurrentGraph,
         brings: Brings,
     ) -> (Self, Vec<Arc<Allocation>>) {
-        let lease = FenceGuard::new();
+        let lease = FenceGuard::new(FenceHolder::Update);
         let fence = lease.fence().clone();
         let new = current.waiting.push(fence.clone(), brings);
         (Self { lease: Some(lease), fence, executable: executable.clone() }, new)

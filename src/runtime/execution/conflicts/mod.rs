@@ -36,7 +36,7 @@ use smallvec::SmallVec;
 
 use crate::runtime::completion::latch::Latch;
 use crate::runtime::execution::executable::{ExecutableInner, ExecutableState};
-use crate::runtime::execution::fence::{Fence, FenceGuard};
+use crate::runtime::execution::fence::{Fence, FenceGuard, FenceHolder};
 use crate::runtime::execution::run::Run;
 use crate::runtime::resource::allocation::{Allocation, View};
 use crate::types::{Access, AccessMode, Error, ErrorKind, Result};
@@ -56,6 +56,14 @@ pub(crate) enum Predecessor {
 pub(crate) struct GuardAhead {
     fence: Arc<Fence>,
     accesses: MergedAccesses,
+}
+
+impl GuardAhead {
+    fn left(&self, is_left: fn(&Predecessor) -> bool) -> impl Iterator<Item = Predecessor> + use<> {
+        let Self { fence, accesses } = self;
+        let guard = Awaited { by: Predecessor::Fence(fence.clone()), accesses: accesses.clone() };
+        left(vec![guard], accesses.clone(), is_left).map(|one| one.by)
+    }
 }
 
 /// What a guard waits for, and what that does to the guard's memory.
@@ -125,11 +133,19 @@ impl Predecessor {
         self.first_left(|one| !one.latch().is_set())
     }
 
+    /// All of it that has to be waited for: itself, or what a guard has passed on which was given up.
+    pub(crate) fn unended(&self) -> Predecessors {
+        match self {
+            Self::Guard(guard) => guard.left(|one| !one.latch().is_set()).collect(),
+            _ => self.first_unended().into_iter().collect(),
+        }
+    }
+
     fn first_left(&self, is_left: fn(&Self) -> bool) -> Option<Self> {
-        let Self::Guard(guard) = self else { return is_left(self).then(|| self.clone()) };
-        let GuardAhead { fence, accesses } = &**guard;
-        let guard = Awaited { by: Self::Fence(fence.clone()), accesses: accesses.clone() };
-        left(vec![guard], accesses.clone(), is_left).next().map(|one| one.by)
+        match self {
+            Self::Guard(guard) => guard.left(is_left).next(),
+            _ => is_left(self).then(|| self.clone()),
+        }
     }
 
     /// Whether it has ended, and what it uses is free.
@@ -154,6 +170,15 @@ impl Predecessor {
         match self {
             Self::Run(run) => Some(run.clone()),
             Self::Fence(_) | Self::Guard(_) => None,
+        }
+    }
+
+    /// The fence of a guard, a loan or a transfer.
+    pub(crate) fn guard(&self) -> Option<&Arc<Fence>> {
+        match self {
+            Self::Run(_) => None,
+            Self::Fence(fence) => Some(fence).filter(|fence| fence.is_of_memory()),
+            Self::Guard(guard) => Some(&guard.fence),
         }
     }
 
@@ -186,8 +211,8 @@ impl Clone for Predecessor {
 }
 
 /// Takes a place in the order for a guard, which waits for its [turn](FenceGuard::turn).
-pub(crate) fn acquire(view: &View, mode: AccessMode) -> FenceGuard {
-    take_place(view, mode, true)
+pub(crate) fn acquire(view: &View, mode: AccessMode, holder: FenceHolder) -> FenceGuard {
+    take_place(view, mode, holder, true)
 }
 
 /// Takes a place for a guard that has to wait for nothing. If there is something, no place is taken, and no
@@ -196,8 +221,8 @@ pub(crate) fn acquire(view: &View, mode: AccessMode) -> FenceGuard {
 /// # Errors
 /// [`InvalidOperation`](ErrorKind::InvalidOperation) if there is something to wait for, or the loss of a device
 /// that may still use the memory.
-pub(crate) fn try_acquire(view: &View, mode: AccessMode) -> Result<FenceGuard> {
-    let lease = take_place(view, mode, false);
+pub(crate) fn try_acquire(view: &View, mode: AccessMode, holder: FenceHolder) -> Result<FenceGuard> {
+    let lease = take_place(view, mode, holder, false);
     if let Some(loss) = lease.before().find_map(|one| one.given_up()) {
         return Err(loss);
     }
@@ -210,7 +235,7 @@ pub(crate) fn try_acquire(view: &View, mode: AccessMode) -> Result<FenceGuard> {
 }
 
 /// Records a guard. If there is something to wait for, records it only if it `may_wait`.
-fn take_place(view: &View, mode: AccessMode, may_wait: bool) -> FenceGuard {
+fn take_place(view: &View, mode: AccessMode, holder: FenceHolder, may_wait: bool) -> FenceGuard {
     let accesses = MergedAccesses::from(view.access(mode));
     let mut before = Vec::new();
     // Dropped after the locks: the last reference to an executable or to a run may be among them.
@@ -219,7 +244,7 @@ fn take_place(view: &View, mode: AccessMode, may_wait: bool) -> FenceGuard {
     register.contest(&view.allocation, None, &accesses, &mut others);
     register.in_flight.take_finished(&mut finished);
     register.in_flight.before(None, &accesses, |one| before.push(one.awaited()));
-    let mut lease = register.in_flight.fence();
+    let mut lease = register.in_flight.fence(holder);
     if may_wait || before.is_empty() {
         // It supersedes nothing: a guard that is given up ends before what it waits for.
         register.in_flight.record(Predecessor::Fence(lease.fence().clone()), None, accesses.clone());
@@ -476,7 +501,7 @@ mod tests {
         const GUARDS: usize = 300;
         let (device, _control) = manual_device();
         let host = device.host_buffer::<u32>(4).unwrap();
-        let take = |mode| acquire(host.view(), mode);
+        let take = |mode| acquire(host.view(), mode, FenceHolder::Update);
         let before = uses_looked_at();
         let mut all: Vec<_> = (0..GUARDS).map(|_| take(AccessMode::ReadWrite)).collect();
         let counts =
@@ -522,8 +547,10 @@ mod tests {
             let (device, _control) = manual_device();
             let host = device.host_buffer::<u32>(4).unwrap();
             let held = host.try_write().unwrap();
-            let mut all: Vec<_> = (0..GUARDS).map(|_| acquire(host.view(), AccessMode::ReadWrite)).collect();
-            let last = acquire(host.view(), AccessMode::Read);
+            let mut all: Vec<_> = (0..GUARDS)
+                .map(|_| acquire(host.view(), AccessMode::ReadWrite, FenceHolder::Update))
+                .collect();
+            let last = acquire(host.view(), AccessMode::Read, FenceHolder::Update);
             // Each passes on one that is given up later.
             while all.pop().is_some() {}
             assert_eq!(last.before().count(), 1);

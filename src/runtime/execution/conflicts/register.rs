@@ -6,7 +6,7 @@ use std::sync::{Arc, Weak};
 use crate::runtime::execution::conflicts::accesses::{MergedAccesses, conflict, covers};
 use crate::runtime::execution::conflicts::{Awaited, GuardAhead, Predecessor, Predecessors};
 use crate::runtime::execution::executable::{ExecutableInner, ExecutableState};
-use crate::runtime::execution::fence::{Fence, FenceGuard};
+use crate::runtime::execution::fence::{Fence, FenceGuard, FenceHolder};
 use crate::runtime::resource::allocation::Allocation;
 use crate::types::Access;
 
@@ -338,8 +338,8 @@ impl RecordedUses {
     }
 
     /// A fence for a guard: one that nothing refers to any more, or a new one.
-    pub(super) fn fence(&mut self) -> FenceGuard {
-        FenceGuard::reuse(self.spare.take())
+    pub(super) fn fence(&mut self, holder: FenceHolder) -> FenceGuard {
+        FenceGuard::reuse(self.spare.take(), holder)
     }
 
     fn record_last(&mut self, state: &ExecutableState, user: &User) {
@@ -446,7 +446,6 @@ pub(super) mod tests {
     use super::super::accesses::merged;
     use super::super::accesses::tests::accesses;
     use super::*;
-    use crate::runtime::execution::fence::FenceGuard;
     use crate::types::ResourceId;
 
     thread_local! {
@@ -519,7 +518,7 @@ pub(super) mod tests {
                         register.take_finished(&mut scrap);
                         let (accesses, mut before) = (MergedAccesses::from(access), Vec::new());
                         register.before(None, &accesses, |one| before.push(one.awaited()));
-                        let mut guard = register.fence();
+                        let mut guard = register.fence(FenceHolder::Update);
                         register.record(Predecessor::Fence(guard.fence().clone()), None, accesses.clone());
                         guard.set_before(accesses, before);
                         guards.push((access, guard));
@@ -579,7 +578,7 @@ pub(super) mod tests {
                             let must_wait = run.lease.is_some() && conflict(&run.accesses, &accesses);
                             prop_assert!(!must_wait || behind);
                         }
-                        let lease = FenceGuard::new();
+                        let lease = FenceGuard::new(FenceHolder::Update);
                         let shared = MergedAccesses::from(accesses.clone());
                         register.take_superseded(owner, &shared, &mut scrap);
                         register.record(Predecessor::Fence(lease.fence().clone()), owner, shared);

@@ -9,6 +9,7 @@ use tokio::time::Instant;
 use crate::hal;
 use crate::runtime::completion::clock;
 use crate::runtime::execution::conflicts::Predecessors;
+use crate::runtime::execution::fence::Fence;
 use crate::runtime::execution::host_task::NestedRun;
 use crate::runtime::execution::labels::Labels;
 use crate::runtime::execution::profile::Profile;
@@ -40,6 +41,8 @@ pub(super) struct UntilEnd {
     pub(super) depends_on: SmallVec<[Arc<Run>; 1]>,
     /// What the run comes after, where it may fail before its turn. It ends after all of it.
     pub(super) comes_after: Predecessors,
+    /// A guard among them, or among what they come after.
+    pub(super) guard: Option<Arc<Fence>>,
     /// The run itself, if it comes after something: who ends it then needs it.
     pub(super) this: Option<Arc<Run>>,
     /// What updates have taken out of the executable, and this run or one before it still uses.

@@ -1,6 +1,10 @@
 //! How far a run is. Reads the states and the events of its partitions, and changes nothing.
 
+use std::sync::Arc;
+
 use crate::hal::EventStatus;
+use crate::runtime::execution::conflicts::Predecessor;
+use crate::runtime::execution::labels::list_names;
 use crate::runtime::execution::progress::{PartitionProgress, PartitionState, SubmissionProgress};
 use crate::runtime::execution::run::{ENQUEUED, FAILED, Run, SUCCEEDED};
 use crate::runtime::execution::template::RunTemplate;
@@ -26,7 +30,49 @@ impl Run {
                 state: self.partition_state(template, index, is_behind_others),
             }
         };
-        Some(SubmissionProgress { partitions: (0..template.partitions.len()).map(partition).collect() })
+        Some(SubmissionProgress {
+            partitions: (0..template.partitions.len()).map(partition).collect(),
+            waits_for: self.waits_for(template),
+        })
+    }
+
+    /// What the run comes after or depends on and that has not ended, in words.
+    pub(crate) fn waits_for(&self, template: &RunTemplate) -> Vec<String> {
+        let (depends_on, comes_after) =
+            self.extra(|extras| (extras.until_end.depends_on.clone(), extras.until_end.comes_after.clone()));
+        let mut all: Vec<String> = Vec::new();
+        for earlier in comes_after.iter().flat_map(Predecessor::unended) {
+            match &earlier {
+                Predecessor::Run(run) => all.extend(run.title(template)),
+                Predecessor::Fence(fence) => all.push(fence.to_string()),
+                // It is one of these two by now.
+                Predecessor::Guard(_) => {}
+            }
+        }
+        for run in depends_on.iter().filter(|run| !run.is_done()) {
+            all.extend(run.title(template).filter(|title| !all.contains(title)));
+        }
+        // One that its device's queue orders by itself.
+        if all.is_empty() && template.ended.load(Ordering::Acquire) + 1 < self.number {
+            all.push("the submissions before it".into());
+        }
+        all
+    }
+
+    /// What the run is called beside one of `other`; `None` when it is over.
+    fn title(&self, other: &RunTemplate) -> Option<String> {
+        let owner = self.owner()?;
+        if let Some((name, location)) = owner.command_label() {
+            return Some(format!("{name} of a queue, enqueued at {location}"));
+        }
+        let (number, labels) = (self.number, &owner.template().labels);
+        Some(match Arc::ptr_eq(labels, &other.labels) {
+            true => format!("submission {number} of the same executable"),
+            false => {
+                let names = list_names(labels.nodes.iter().map(|node| &*node.label));
+                format!("submission {number} of the executable of ({names})")
+            }
+        })
     }
 
     fn partition_state(

@@ -15,6 +15,7 @@ use parking_lot::Mutex;
 use crate::runtime::completion::latch::WaiterKey;
 use crate::runtime::completion::wakers::wake_or_defer;
 use crate::runtime::execution::conflicts::{Predecessor, Predecessors};
+use crate::runtime::execution::fence::Fence;
 use crate::runtime::execution::run::Run;
 use crate::sync::Ordering;
 use crate::util::panics::catch_and_log;
@@ -36,10 +37,55 @@ impl Run {
     pub(crate) fn set_in_turn(&self) {
         let taken = self.inner.lock().extras.if_made(|extras| {
             let until_end = &mut extras.until_end;
-            (std::mem::take(&mut until_end.comes_after), until_end.this.take())
+            (std::mem::take(&mut until_end.comes_after), until_end.guard.take(), until_end.this.take())
         });
         drop(taken);
         self.progress.keeps_order.store(false, Ordering::Release);
+    }
+
+    /// Notes a guard that the run comes after, itself or behind others, so that what gives the run up early
+    /// need not look at all of these. Called before it starts, by what has it wait on the host: only such
+    /// a run comes after a guard.
+    pub(crate) fn note_guard(&self) {
+        let guard = self.comes_after().iter().find_map(|earlier| match earlier {
+            Predecessor::Run(run) => run.noted_guard(),
+            _ => earlier.guard().cloned(),
+        });
+        if guard.is_some() {
+            self.inner.lock().extras.get_or_make().until_end.guard = guard;
+        }
+    }
+
+    fn noted_guard(&self) -> Option<Arc<Fence>> {
+        self.extra(|extras| extras.until_end.guard.clone())
+    }
+
+    /// Whether the run comes after a guard, itself or behind others, and the guard has not been dropped: only a
+    /// task of the user's can end that, maybe the one that awaits this run.
+    pub(crate) fn is_behind_guard(&self) -> bool {
+        let Some(guard) = self.noted_guard() else { return false };
+        if !guard.is_lifted() {
+            return true;
+        }
+        let (mut stack, mut seen) = (self.comes_after(), HashSet::new());
+        while let Some(next) = stack.pop() {
+            for next in next.unended().into_iter().filter(|next| seen.insert(next.address())) {
+                match &next {
+                    Predecessor::Run(run) if run.noted_guard().is_some_and(|guard| !guard.is_lifted()) => {
+                        return true;
+                    }
+                    Predecessor::Run(run) => stack.extend(run.comes_after()),
+                    _ if next.guard().is_some() => return true,
+                    _ => {}
+                }
+            }
+        }
+        false
+    }
+
+    /// Whether it has failed before its turn, and a guard keeps it from ending.
+    pub(crate) fn has_failed_behind_guard(&self) -> bool {
+        self.awaits_turn() && self.is_behind_guard()
     }
 
     /// What the run comes after, until it is over.

@@ -100,8 +100,9 @@ impl<'a> SubmitBuilder<'a> {
     /// else failed. The error names the first node or partition that did not.
     ///
     /// A submission that waits for a future or an event stops waiting at the deadline. One that
-    /// comes after others on the same memory resolves when these are over, and one that is submitted too
-    /// late at once. To keep the deadline, devices are given what comes after others only when these are
+    /// comes after others on the same memory resolves when these are over. One that is submitted too late
+    /// resolves at once, and so does one that waits for a guard: the task that awaits it may be the one that holds
+    /// the guard. To keep the deadline, devices are given what comes after others only when these are
     /// over, by a task of the runtime, so that it starts later than without a deadline. Wrap the submission
     /// in [`tokio::time::timeout_at`] to stop waiting for it as well.
     ///
@@ -122,7 +123,7 @@ impl<'a> SubmitBuilder<'a> {
     /// # }
     /// ```
     ///
-    /// A submission that comes after others, or in which a device decides about a loop, fails with
+    /// A submission that comes after others or a guard, or in which a device decides about a loop, fails with
     /// [`InvalidOperation`](crate::ErrorKind::InvalidOperation) outside a tokio runtime, and with
     /// [`Unavailable`](crate::ErrorKind::Unavailable) if it needs the timer of a runtime that was built
     /// without. tokio says so by a panic, which is caught; a process that is built to abort on panics ends

@@ -15,6 +15,7 @@ use crate::runtime::execution::catch_panics::{CatchPanics, catch_panic};
 use crate::runtime::execution::deadline;
 use crate::runtime::execution::event::Event;
 use crate::runtime::execution::host_task::{TaskOutput, runtime_shut_down};
+use crate::runtime::execution::progress::list_causes;
 use crate::runtime::execution::run::{self, Run};
 use crate::runtime::execution::submit::start::start;
 use crate::runtime::execution::template::RunOwner;
@@ -61,18 +62,7 @@ pub(super) struct Starter<O: RunOwner + 'static> {
 
 impl<O: RunOwner + 'static> Starter<O> {
     pub(super) async fn run_after(mut self, events: Vec<Event>, futures: Vec<WaitFuture>) {
-        let outcome = {
-            let waits = pin!(wait_for(events, futures));
-            let deadline = pin!(deadline::passed(self.run.deadline()));
-            let stopped = select(self.run.cancellation(), deadline);
-            match select(waits, stopped).await {
-                Either::Left((outcome, _)) => outcome,
-                Either::Right((Either::Left(_), _)) => Err(run::cancelled()),
-                Either::Right((Either::Right((timer, _)), _)) => {
-                    timer.and_then(|()| Err(self.owner.template().too_late()))
-                }
-            }
-        };
+        let outcome = self.unless_stopped(wait_for(events, futures)).await;
         let outcome = match outcome {
             Ok(()) => self.turn().await,
             Err(error) => Err(error),
@@ -84,22 +74,58 @@ impl<O: RunOwner + 'static> Starter<O> {
             None => Ok(()),
         });
         match outcome {
-            Ok(()) if self.run.is_cancelled() => self.run.abandon(&run::cancelled()),
-            Ok(()) if self.run.is_late() => self.run.abandon(&self.owner.template().too_late()),
+            Ok(()) if self.run.is_cancelled() => self.give_up(&run::cancelled()),
+            Ok(()) if self.run.is_late() => self.give_up(&self.owner.template().too_late()),
             Ok(()) => {
                 self.run.set_in_turn();
                 start(&self.owner, &self.run, &[], &[]);
             }
-            Err(error) => self.run.abandon(&error),
+            Err(error) => self.give_up(&error),
         }
     }
 
-    /// Waits for everything that the run comes after.
+    /// Waits for everything that the run comes after. For a guard it does so until the run is cancelled or
+    /// late: the task that awaits the run may be the one that holds the guard.
     async fn turn(&self) -> Result<()> {
-        for earlier in self.run.comes_after() {
-            earlier.ended().await?;
+        let turn = async {
+            for earlier in self.run.comes_after() {
+                earlier.ended().await?;
+            }
+            Ok(())
+        };
+        match self.run.is_behind_guard() {
+            true => self.unless_stopped(turn).await.map_err(|error| self.behind_guard(error)),
+            false => turn.await,
         }
-        Ok(())
+    }
+
+    /// What `waits` comes to, unless the run is cancelled or late before.
+    async fn unless_stopped(&self, waits: impl Future<Output = Result<()>>) -> Result<()> {
+        let deadline = pin!(deadline::passed(self.run.deadline()));
+        let stopped = select(self.run.cancellation(), deadline);
+        match select(pin!(waits), stopped).await {
+            Either::Left((outcome, _)) => outcome,
+            Either::Right((Either::Left(_), _)) => Err(run::cancelled()),
+            Either::Right((Either::Right((timer, _)), _)) => {
+                timer.and_then(|()| Err(self.owner.template().too_late()))
+            }
+        }
+    }
+
+    /// The error of a run that was stopped while it waited for a guard, with what it waited for.
+    fn behind_guard(&self, error: Error) -> Error {
+        match &*self.run.waits_for(self.owner.template()) {
+            [] => error,
+            causes => error.with_note(&format!("while it waited for {}", list_causes(causes))),
+        }
+    }
+
+    /// Ends the run in its turn. Has the submission see that at once, which may not wait for a guard.
+    fn give_up(&self, error: &Error) {
+        self.run.abandon(error);
+        if self.run.awaits_turn() {
+            self.run.done.wake_all();
+        }
     }
 }
 
@@ -122,7 +148,7 @@ impl<O: RunOwner + 'static> Drop for Starter<O> {
     fn drop(&mut self) {
         if !self.started {
             // The tokio runtime shuts down. The run ends, so that no task waits for ever, but in its turn.
-            self.run.abandon(&runtime_shut_down());
+            self.give_up(&runtime_shut_down());
         }
     }
 }

@@ -148,6 +148,7 @@ pub(crate) fn start_after<O: RunOwner + 'static>(
                 futures.extend(native.iter().map(deferred::native_wait));
                 // It may fail without ever being on the queue.
                 run.set_comes_after(order_after.into_iter().chain(queue_order).collect());
+                run.note_guard();
                 let starter = Starter { owner: owner.clone(), run: run.clone(), started: false };
                 deferred = Some(Deferred { handle, starter, events, futures });
             }
