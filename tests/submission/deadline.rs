@@ -140,7 +140,7 @@ fn a_late_submission_keeps_its_place_in_the_order() {
 fn upload(device: &Device) -> (HostBuffer<u32>, ExecutableGraph) {
     let host = device.host_buffer::<u32>(4).unwrap();
     let mut graph = Graph::new(device);
-    graph.copy(&host, &device.buffer::<u32>(4).unwrap()).name("upload");
+    graph.copy(&host, device.buffer::<u32>(4).unwrap()).name("upload");
     (host, graph.finalize().unwrap())
 }
 
@@ -191,7 +191,7 @@ fn a_late_submission_waits_for_a_run_once_its_guard_is_dropped() {
         let (device, hold) = (device(), Hold::new());
         let host = device.host_buffer::<u32>(4).unwrap();
         let mut graph = Graph::new(&device);
-        let copied = graph.copy(&host, &device.buffer::<u32>(4).unwrap()).id();
+        let copied = graph.copy(&host, device.buffer::<u32>(4).unwrap()).id();
         graph.launch(held_kernel(&hold).call(), Range::linear(1)).after([copied]);
         let exec = graph.finalize().unwrap();
         let guard = host.write().await;

@@ -8,7 +8,7 @@ use std::time::Duration;
 use futures::FutureExt as _;
 use tokio::time::{interval, sleep};
 use wakegraph::testing::{FakeDevice, FakeOptions};
-use wakegraph::{Device, ErrorKind, ExecutableGraph, Graph, Health, PartitionState, Range};
+use wakegraph::{Device, ErrorKind, ExecutableGraph, Graph, Health, PartitionState, Range, read};
 
 use crate::common::{Count, current_thread, device, held_kernel, manual, multi_thread, yield_often};
 use crate::deadline::paused;
@@ -242,7 +242,7 @@ fn a_watchdog_names_the_guard_that_is_waited_for() {
         let device = device();
         let host = device.host_buffer::<u32>(4).unwrap();
         let mut graph = Graph::new(&device);
-        graph.copy(&host, &device.buffer::<u32>(4).unwrap()).name("upload");
+        graph.copy(&host, device.buffer::<u32>(4).unwrap()).name("upload");
         let exec = graph.finalize().unwrap();
         let line = line!() + 1;
         let guard = host.write().await;
@@ -254,6 +254,33 @@ fn a_watchdog_names_the_guard_that_is_waited_for() {
         assert!(text.contains(&format!("health.rs:{line}:")), "{text}");
         drop(guard);
         submission.await.unwrap();
+    });
+}
+
+#[test]
+fn progress_tells_that_a_view_is_kept() {
+    current_thread().block_on(async {
+        let device = device();
+        let host = device.host_buffer::<u32>(4).unwrap();
+        let (send, mut views) = tokio::sync::mpsc::unbounded_channel();
+        let mut graph = Graph::new(&device);
+        graph.host_task((read(&host),), async move |(view,)| drop(send.send(view))).name("hand on");
+        let exec = graph.finalize().unwrap();
+        for round in 0..2 {
+            let (first, second) = (exec.submit(), exec.submit());
+            let view = views.recv().await.unwrap();
+            yield_often().await;
+            let progress = first.progress().unwrap();
+            assert_eq!(progress.partitions[0].state, PartitionState::ViewsKept, "{progress}");
+            assert!(progress.to_string().ends_with(" has ended, but views of its buffers are kept"));
+            let behind = second.progress().unwrap();
+            let earlier = format!("submission {} of the same executable", 2 * round + 1);
+            assert_eq!(behind.waits_for, [earlier]);
+            drop(view);
+            first.await.unwrap();
+            drop(views.recv().await.unwrap());
+            second.await.unwrap();
+        }
     });
 }
 

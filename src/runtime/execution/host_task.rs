@@ -295,6 +295,9 @@ pub(crate) trait HostTaskOwner: Debug + Send + Sync {
     /// The host task of a partition has finished, and its views are dropped.
     fn finish_host_task(&self, partition: usize, result: Result<()>);
 
+    /// The host task of a partition has finished, and views that it was given are kept.
+    fn keep_views(&self, partition: usize);
+
     /// Why nothing of the run starts any more, if it has been cancelled or its deadline has passed.
     fn stopped(&self) -> Option<Error>;
 
@@ -354,6 +357,9 @@ impl TaskLease {
         // ever completing: then only its words are kept.
         let held = Arc::strong_count(&self.0) > 1;
         let result = if held { result.map_err(with_words_only) } else { result };
+        if held {
+            self.0.run.keep_views(self.0.partition);
+        }
         *self.0.result.lock() = Some(result);
     }
 }

@@ -45,6 +45,9 @@ pub enum PartitionState {
     },
     /// Its device, or the task that runs it, has all that it needs.
     Running,
+    /// The future of its host task has ended, and so it is over when the views are dropped that the task was
+    /// given of host buffers, and that something keeps.
+    ViewsKept,
     /// It is over.
     Completed,
     /// It has failed, or will not start because another has.
@@ -57,11 +60,14 @@ impl SubmissionProgress {
         self.partitions.iter().filter(|partition| partition.state == PartitionState::Running)
     }
 
-    /// The partition that the submission hangs on, if it does: one that runs, else one that waits.
+    /// The partition that the submission hangs on, if it does: one that runs, or whose views are kept, else one
+    /// that waits.
     pub(crate) fn suspect(&self) -> Option<&PartitionProgress> {
         let waits =
             |partition: &&PartitionProgress| matches!(partition.state, PartitionState::Waiting { .. });
-        self.running().next().or_else(|| self.partitions.iter().find(waits))
+        let is_kept = |partition: &&PartitionProgress| partition.state == PartitionState::ViewsKept;
+        let find_kept = || self.partitions.iter().find(is_kept);
+        self.running().next().or_else(find_kept).or_else(|| self.partitions.iter().find(waits))
     }
 }
 
@@ -113,6 +119,7 @@ impl PartitionProgress {
                 write!(f, " waits for {}", on.join(" and "))
             }
             PartitionState::Running => f.write_str(" is running"),
+            PartitionState::ViewsKept => f.write_str(" has ended, but views of its buffers are kept"),
             PartitionState::Completed => f.write_str(" is over"),
             PartitionState::Failed => f.write_str(" has failed"),
         }

@@ -29,6 +29,8 @@ pub(super) struct RunExtras {
     pub(super) profile: ProfileParts,
     /// Runs that host tasks have submitted and wait for, by partition.
     pub(super) nested: SmallVec<[(usize, Arc<dyn NestedRun>); 1]>,
+    /// The host tasks that have ended while views of their buffers are kept, by partition.
+    pub(super) views_kept: SmallVec<[usize; 1]>,
     pub(super) until_end: UntilEnd,
 }
 
@@ -72,6 +74,7 @@ impl RunExtras {
         self.starter = None;
         self.batch_event = None;
         self.failure = None;
+        self.views_kept.clear();
         self.profile.reset();
     }
 

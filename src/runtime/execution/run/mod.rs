@@ -474,6 +474,10 @@ impl HostTaskOwner for Run {
         self.finish(partition, result);
     }
 
+    fn keep_views(&self, partition: usize) {
+        self.inner.lock().extras.get_or_make().views_kept.push(partition);
+    }
+
     fn stopped(&self) -> Option<Error> {
         match (self.is_cancelled(), self.is_late()) {
             (true, _) => Some(cancelled()),

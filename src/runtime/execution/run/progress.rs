@@ -96,6 +96,9 @@ impl Run {
             // A host task is called as soon as there is nothing left to wait for.
             None => partition.device().is_none() && self.is_released(index),
         };
+        if partition.device().is_none() && self.extra(|extras| extras.views_kept.contains(&index)) {
+            return PartitionState::ViewsKept;
+        }
         let mut on = partition.predecessors.to_vec();
         on.retain(|&earlier| !self.is_known_complete(earlier as usize));
         match is_running && on.is_empty() && !is_behind_others {
