@@ -195,6 +195,21 @@ fn the_page_lists_what_is_emitted() {
         after.await.unwrap_err();
     });
 
+    // Behind a guard.
+    let mut download = Graph::new(&device);
+    download.copy(&x, &out);
+    let download = download.finalize().unwrap();
+    let guard_line = line!() + 2;
+    runtime.block_on(async {
+        let guard = out.read().await;
+        let waiting = download.submit();
+        while !recorder.lock().events.iter().any(|event| event.name == "waits for a guard") {
+            tokio::task::yield_now().await;
+        }
+        drop(guard);
+        waiting.await.unwrap();
+    });
+
     // Recorded, eager, and many at once.
     runtime.block_on(async {
         let queue = device.queue().unwrap();
@@ -210,7 +225,7 @@ fn the_page_lists_what_is_emitted() {
             submission.await.unwrap();
         }
     });
-    drop((short, long));
+    drop((short, long, download));
     drop(runtime);
 
     drop(request);
@@ -218,6 +233,10 @@ fn the_page_lists_what_is_emitted() {
     let page = include_str!("../docs/tracing.md");
     compare(&recorded, &rows(page, "Spans"), true);
     compare(&recorded, &rows(page, "Events\n"), false);
+
+    let waits = recorded.events.iter().find(|event| event.name == "waits for a guard").unwrap();
+    let waits_for = &waits.fields["waits_for"];
+    assert!(waits_for.contains(&format!("tracing.rs:{guard_line}:")), "{waits_for}");
 
     // A run's spans hang together.
     let find = |name: &str, run: &str, partition: Option<&str>| {

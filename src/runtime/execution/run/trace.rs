@@ -14,9 +14,10 @@ use tracing::{Level, Span, debug, debug_span, span_enabled, trace, trace_span};
 use crate::runtime::completion::clock;
 use crate::runtime::execution::labels::{Labels, list_names};
 use crate::runtime::execution::polls::PollLog;
+use crate::runtime::execution::progress::list_causes;
 use crate::runtime::execution::run::Run;
 use crate::runtime::execution::run::record::is_recording;
-use crate::runtime::execution::template::RunOwner;
+use crate::runtime::execution::template::{RunOwner, RunTemplate};
 use crate::sync::{AtomicU64, Ordering};
 use crate::types::{ResourceId, Result};
 use crate::util::console::{self, AsyncOperation};
@@ -274,6 +275,14 @@ impl Run {
     /// The run starts, after what it had to wait for on the host.
     pub(crate) fn trace_start(&self) {
         self.tell_trace(RunTrace::started);
+    }
+
+    /// A task waits to start the run, for a guard among others.
+    pub(crate) fn trace_guard(&self, template: &RunTemplate) {
+        self.tell_trace(|trace| {
+            let waits_for = list_causes(&self.waits_for(template));
+            trace.span.in_scope(|| debug!(target: RUN, run = trace.id, waits_for, "waits for a guard"));
+        });
     }
 
     /// The run was ordered after another.

@@ -93,10 +93,11 @@ impl<O: RunOwner + 'static> Starter<O> {
             }
             Ok(())
         };
-        match self.run.is_behind_guard() {
-            true => self.unless_stopped(turn).await.map_err(|error| self.behind_guard(error)),
-            false => turn.await,
+        if !self.run.is_behind_guard() {
+            return turn.await;
         }
+        self.run.trace_guard(self.owner.template());
+        self.unless_stopped(turn).await.map_err(|error| self.behind_guard(error))
     }
 
     /// What `waits` comes to, unless the run is cancelled or late before.
