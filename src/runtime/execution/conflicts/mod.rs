@@ -561,6 +561,46 @@ mod tests {
     }
 
     #[test]
+    fn submissions_behind_a_guard_that_was_given_up_wait() {
+        let (device, control) = manual_device();
+        let host = device.host_buffer::<u32>(4).unwrap();
+        let copies = [(); 2].map(|()| {
+            let mut graph = Graph::new(&device);
+            graph.copy(&host, device.buffer::<u32>(4).unwrap());
+            graph.finalize().unwrap()
+        });
+        let runtimes = [(); 2].map(|()| tokio::runtime::Builder::new_current_thread().build().unwrap());
+        let held = host.try_write().unwrap();
+        let given_up = acquire(host.view(), AccessMode::ReadWrite, FenceHolder::Update);
+        let submit = |at: usize| {
+            let _inside = runtimes[at].enter();
+            copies[at].submit()
+        };
+        let (waiting, abandoned) = (submit(0), submit(1));
+        let [runtime, other] = runtimes;
+        settle(&runtime);
+        drop(other);
+        drop(given_up);
+        settle(&runtime);
+        assert!(!abandoned.event().run().is_done(), "it ends in its turn");
+        assert!(!waiting.event().run().is_all_enqueued(), "it starts in its turn");
+        drop(held);
+        settle(&runtime);
+        assert!(abandoned.event().run().is_done());
+        control.complete_all();
+        runtime.block_on(waiting).unwrap();
+    }
+
+    /// Lets the tasks of the runtime go on as far as they can.
+    fn settle(runtime: &tokio::runtime::Runtime) {
+        runtime.block_on(async {
+            for _ in 0..10 {
+                tokio::task::yield_now().await;
+            }
+        });
+    }
+
+    #[test]
     fn executables_that_are_gone_leave_the_register() {
         let (device, _control) = manual_device();
         let x = device.buffer::<u32>(4).unwrap();
