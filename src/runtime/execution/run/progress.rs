@@ -43,7 +43,11 @@ impl Run {
         let mut all: Vec<String> = Vec::new();
         for earlier in comes_after.iter().flat_map(Predecessor::unended) {
             match &earlier {
-                Predecessor::Run(run) => all.extend(run.title(template)),
+                Predecessor::Run(run) => {
+                    let guard = run.noted_guard().filter(|guard| !guard.is_lifted());
+                    let behind = guard.map_or_else(String::new, |guard| format!(", behind {guard}"));
+                    all.extend(run.title(template).map(|title| title + &behind));
+                }
                 Predecessor::Fence(fence) => all.push(fence.to_string()),
                 // It is one of these two by now.
                 Predecessor::Guard(_) => {}

@@ -56,7 +56,8 @@ impl Run {
         }
     }
 
-    fn noted_guard(&self) -> Option<Arc<Fence>> {
+    /// That guard, whether or not it has been dropped.
+    pub(super) fn noted_guard(&self) -> Option<Arc<Fence>> {
         self.extra(|extras| extras.until_end.guard.clone())
     }
 
