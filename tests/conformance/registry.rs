@@ -6,6 +6,7 @@ use std::cell::Cell;
 use std::sync::{Arc, LazyLock};
 
 use libtest_mimic::{Completion, Failed, Trial};
+use parking_lot::RwLock;
 use tokio::runtime::Runtime;
 use wakegraph::backend;
 use wakegraph::backend::host::{self, HostOptions};
@@ -43,12 +44,20 @@ pub(crate) enum Need {
     DeferredDrops,
     /// Commands that use different parts of one allocation need no order.
     ConcurrentParts,
+    /// No other test of the process runs meanwhile. Calls of a driver that wait for the device hold locks of
+    /// the driver, so a loop that ends only when it is stopped could keep the test from stopping it.
+    Alone,
 }
 
 impl Need {
     /// Whether a device that can show these can show this.
     pub(crate) fn is_in(self, can: &[Self]) -> bool {
-        can.contains(&self) || self == Self::Execution && can.contains(&Self::Results)
+        let is_implied = match self {
+            Self::Execution => can.contains(&Self::Results),
+            Self::Alone => true,
+            _ => false,
+        };
+        can.contains(&self) || is_implied
     }
 
     /// Whether only an open device, or its queue, tells.
@@ -71,6 +80,7 @@ impl Need {
             Self::Concurrency => "kernels that are sure to run at the same time",
             Self::ConcurrentParts => "parts of one allocation that can be used at once",
             Self::DeferredDrops => "drops of what is in flight, beyond the contract",
+            Self::Alone => "a process to itself",
         }
     }
 }
@@ -289,6 +299,9 @@ pub(crate) fn lacks(what: &'static str) {
     LACKS.set(Some(what));
 }
 
+/// Held by the tests that run: shared, but for those that run alone.
+static RUNNING: RwLock<()> = RwLock::new(());
+
 fn trial(variant: &Variant, way: &str, test: &Test, setup: &Arc<Setup>) -> Trial {
     let name = format!("{}/{}/{way}{}/{}", variant.backend, variant.device, test.topic, test.name);
     let missing = test.needs.iter().find(|need| !setup.can(**need));
@@ -303,6 +316,10 @@ fn trial(variant: &Variant, way: &str, test: &Test, setup: &Arc<Setup>) -> Trial
             }
             return Ok(Completion::ignored_with(format!("needs {}", missing.name())));
         }
+        let (_alone, _shared) = match test.needs.contains(&Need::Alone) {
+            true => (Some(RUNNING.write()), None),
+            false => (None, Some(RUNNING.read())),
+        };
         LACKS.set(None);
         in_flight::run(|| run(&setup), drops);
         let lacks = LACKS.take();

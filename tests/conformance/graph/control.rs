@@ -11,8 +11,9 @@ use crate::support::PANIC;
 tests!("graph/control":
     &[Need::Results] => [the_flag_decides, earlier_nodes_decide, loops_run_while_the_flag_is_set, inside_each_other,
         in_and_around_sub_graphs, every_command_has_its_place_in_a_body, the_body_stays_as_it_was,
-        the_flag_may_be_on_the_host, other_executables_wait, a_loop_that_does_not_end_is_cancelled,
-        a_loop_that_does_not_end_meets_its_deadline, profiles_give_the_whole],
+        the_flag_may_be_on_the_host, other_executables_wait, profiles_give_the_whole],
+    &[Need::Results, Need::Alone] => [
+        a_loop_that_does_not_end_is_cancelled, a_loop_that_does_not_end_meets_its_deadline],
     &[Need::Results, Need::FailingKernels] => [a_failure_in_a_body_names_the_node],
     &[] => [empty_bodies]);
 
