@@ -1,5 +1,5 @@
-//! A run that fails before its turn, with what it depends on, ends after everything that it comes after: whoever
-//! sees it ended uses the memory of all that.
+//! A run that fails before its turn, with what it depends on, ends after everything that it comes after:
+//! whoever sees it ended uses the memory of all that.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};

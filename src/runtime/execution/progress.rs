@@ -60,8 +60,8 @@ impl SubmissionProgress {
         self.partitions.iter().filter(|partition| partition.state == PartitionState::Running)
     }
 
-    /// The partition that the submission hangs on, if it does: one that runs, or whose views are kept, else one
-    /// that waits.
+    /// The partition that the submission hangs on, if it does: one that runs, or whose views are kept, else
+    /// one that waits.
     pub(crate) fn suspect(&self) -> Option<&PartitionProgress> {
         let waits =
             |partition: &&PartitionProgress| matches!(partition.state, PartitionState::Waiting { .. });

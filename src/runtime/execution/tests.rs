@@ -1,5 +1,5 @@
-//! Runs that fail at any moment between submission and end, on one device and on two: nobody is let in while an
-//! earlier run that uses the memory is in flight.
+//! Runs that fail at any moment between submission and end, on one device and on two: nobody is let in
+//! while an earlier run that uses the memory is in flight.
 
 use std::sync::Arc;
 
@@ -26,8 +26,8 @@ fn why() -> Error {
     Error::new(ErrorKind::Driver, "on purpose")
 }
 
-// Two devices that wait for each other. One writes a host buffer. A run on the other comes after that, and its
-// device is lost.
+// Two devices that wait for each other. One writes a host buffer. A run on the other comes after that, and
+// its device is lost.
 #[test]
 fn a_lost_device_gives_nothing_away_that_another_uses() {
     let ((a, control_a), (b, control_b)) = (fake("a"), fake("b"));

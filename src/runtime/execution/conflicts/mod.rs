@@ -219,8 +219,8 @@ pub(crate) fn acquire(view: &View, mode: AccessMode, holder: FenceHolder) -> Fen
 /// submission ever waits for the guard.
 ///
 /// # Errors
-/// [`InvalidOperation`](ErrorKind::InvalidOperation) if there is something to wait for, or the loss of a device
-/// that may still use the memory.
+/// [`InvalidOperation`](ErrorKind::InvalidOperation) if there is something to wait for, or the loss of a
+/// device that may still use the memory.
 pub(crate) fn try_acquire(view: &View, mode: AccessMode, holder: FenceHolder) -> Result<FenceGuard> {
     let lease = take_place(view, mode, holder, false);
     if let Some(loss) = lease.before().find_map(|one| one.given_up()) {
@@ -360,8 +360,8 @@ impl Order<'_> {
         }
     }
 
-    /// Records a run that has started or waits to be started. Moves out what need not be waited for beside it.
-    /// One that is done already may have been refused: nothing ends before such a run.
+    /// Records a run that has started or waits to be started. Moves out what need not be waited for beside
+    /// it. One that is done already may have been refused: nothing ends before such a run.
     pub(crate) fn record(
         mut self,
         state: &mut ExecutableState,

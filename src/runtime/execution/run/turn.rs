@@ -1,9 +1,9 @@
 //! The turn of a run: it ends after everything that it comes after.
 //!
-//! A run that succeeds has been run in its turn by its devices. One that fails may fail before that: with what
-//! it depends on, when a device is lost, when a driver refuses it, when it is cancelled. It has ended only when
-//! all that it comes after has ended, because whoever sees it ended uses the memory of everything before it.
-//! No thread and no task awaits that: the run that ends last wakes the end of this one.
+//! A run that succeeds has been run in its turn by its devices. One that fails may fail before that: with
+//! what it depends on, when a device is lost, when a driver refuses it, when it is cancelled. It has ended
+//! only when all that it comes after has ended, because whoever sees it ended uses the memory of everything
+//! before it. No thread and no task awaits that: the run that ends last wakes the end of this one.
 
 use std::cell::{Cell, RefCell};
 use std::collections::{HashSet, VecDeque};
@@ -61,8 +61,8 @@ impl Run {
         self.extra(|extras| extras.until_end.guard.clone())
     }
 
-    /// Whether the run comes after a guard, itself or behind others, and the guard has not been dropped: only a
-    /// task of the user's can end that, maybe the one that awaits this run.
+    /// Whether the run comes after a guard, itself or behind others, and the guard has not been dropped:
+    /// only a task of the user's can end that, maybe the one that awaits this run.
     pub(crate) fn is_behind_guard(&self) -> bool {
         let Some(guard) = self.noted_guard() else { return false };
         if !guard.is_lifted() {

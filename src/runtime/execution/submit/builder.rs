@@ -101,10 +101,10 @@ impl<'a> SubmitBuilder<'a> {
     ///
     /// A submission that waits for a future or an event stops waiting at the deadline. One that
     /// comes after others on the same memory resolves when these are over. One that is submitted too late
-    /// resolves at once, and so does one that waits for a guard: the task that awaits it may be the one that holds
-    /// the guard. To keep the deadline, devices are given what comes after others only when these are
-    /// over, by a task of the runtime, so that it starts later than without a deadline. Wrap the submission
-    /// in [`tokio::time::timeout_at`] to stop waiting for it as well.
+    /// resolves at once, and so does one that waits for a guard: the task that awaits it may be the one
+    /// that holds the guard. To keep the deadline, devices are given what comes after others only when
+    /// these are over, by a task of the runtime, so that it starts later than without a deadline. Wrap the
+    /// submission in [`tokio::time::timeout_at`] to stop waiting for it as well.
     ///
     /// ```
     /// # #[tokio::main(flavor = "current_thread")]

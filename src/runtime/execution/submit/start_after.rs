@@ -84,7 +84,8 @@ fn start_or_launch<O: RunOwner + 'static>(
     Some(Launch { owner, run, order_events, dependencies, _earlier: earlier })
 }
 
-/// Starts a run after all of `order_after`, and after `waits`. Leaves the waiting to devices as far as they can.
+/// Starts a run after all of `order_after`, and after `waits`. Leaves the waiting to devices as far as they
+/// can.
 pub(crate) fn start_after<O: RunOwner + 'static>(
     owner: &Arc<O>,
     run: &Arc<Run>,
@@ -130,8 +131,8 @@ pub(crate) fn start_after<O: RunOwner + 'static>(
         match dependencies(&events) {
             Ok(mut dependencies) => {
                 dependencies.extend(native.iter().map(|event| event.hal().clone()));
-                // On its devices, it fails with what it depends on, at once. One without partitions comes after
-                // nothing that is not over.
+                // On its devices, it fails with what it depends on, at once. One without partitions comes
+                // after nothing that is not over.
                 if !template.partitions.is_empty() {
                     run.set_comes_after(order_after.iter().cloned().chain(queue_order).collect());
                     if depends {

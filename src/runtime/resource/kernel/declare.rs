@@ -83,7 +83,8 @@
 /// program does the same everywhere.
 ///
 /// A range also has to have the dimensions of the index in `item:`, and work-groups
-/// ([`Range::local`](crate::Range::local)) if a parameter is `Local` or the kernel's body in C has a `BARRIER()`.
+/// ([`Range::local`](crate::Range::local)) if a parameter is `Local` or the kernel's body in C has a
+/// `BARRIER()`.
 ///
 /// ```
 /// use wakegraph::RangeBound;
