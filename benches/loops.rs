@@ -13,6 +13,8 @@
 
 #![expect(unsafe_code, reason = "declares device code")]
 
+#[path = "support/raw_cuda_loop.rs"]
+mod raw_cuda_loop;
 mod support;
 
 use std::process::ExitCode;
@@ -105,7 +107,7 @@ impl Contender for ByGraph {
 
 /// CUDA's own loop.
 struct ByDriver {
-    by_hand: support::raw_cuda_loop::RawLoop,
+    by_hand: raw_cuda_loop::RawLoop,
     _flag: Buffer<u32>,
 }
 
@@ -113,7 +115,7 @@ impl ByDriver {
     fn new(device: &Device) -> Self {
         let flag = device.buffer::<u32>(1).expect("a small buffer");
         let address = flag.address().expect("an address") as u64;
-        Self { by_hand: support::raw_cuda_loop::RawLoop::new(address), _flag: flag }
+        Self { by_hand: raw_cuda_loop::RawLoop::new(address), _flag: flag }
     }
 }
 

@@ -17,7 +17,6 @@ pub mod counting;
 pub mod cpu;
 pub mod handoff;
 pub mod load;
-pub mod raw_cuda_loop;
 #[cfg(feature = "level-zero")]
 pub mod raw_level_zero;
 #[cfg(feature = "opencl")]

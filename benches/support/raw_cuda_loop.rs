@@ -59,7 +59,7 @@ fn check(code: CUresult) {
 }
 
 /// The loop over a word in memory of the first device.
-pub struct RawLoop {
+pub(crate) struct RawLoop {
     context: CUcontext,
     exec: CUgraphExec,
     stream: CUstream,
@@ -70,7 +70,7 @@ unsafe impl Send for RawLoop {}
 
 impl RawLoop {
     /// The word is memory of the primary context.
-    pub fn new(word: u64) -> Self {
+    pub(crate) fn new(word: u64) -> Self {
         unsafe {
             let (mut context, mut module) = (ptr::null_mut(), ptr::null_mut());
             check(sys::cuDevicePrimaryCtxRetain(&mut context, 0));
@@ -104,7 +104,7 @@ impl RawLoop {
     }
 
     /// Runs the loop so often, and waits for its end.
-    pub fn run(&self, rounds: u32) {
+    pub(crate) fn run(&self, rounds: u32) {
         unsafe {
             // Any worker may be the first to call.
             check(sys::cuCtxSetCurrent(self.context));
