@@ -2,7 +2,7 @@
 //!
 //! A run that succeeds has been run in its turn by its devices. One that fails may fail before that: with
 //! what it depends on, when a device is lost, when a driver refuses it, when it is cancelled. It has ended
-//! only when all that it comes after has ended, because whoever sees it ended uses the memory of everything
+//! only when all that it comes after has ended, because code that sees it ended uses the memory of everything
 //! before it. No thread and no task awaits that: the run that ends last wakes the end of this one.
 
 use std::cell::{Cell, RefCell};
