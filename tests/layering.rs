@@ -1,4 +1,5 @@
-//! The layers of the crate: a module imports only from its own row of [`ROWS`] and from rows above it.
+//! The layers of the crate: a module imports only from its own row of [`ROWS`] and from rows above it, and no
+//! modules import each other in a circle.
 //!
 //! The test reads the source as text and follows re-exports. Unit tests are exempt.
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
@@ -41,6 +42,30 @@ fn modules_import_only_from_their_own_and_lower_layers() {
         }
     }
     assert!(report.is_empty(), "imports from higher layers or between strangers:\n{report}");
+}
+
+/// But for the module of a folder, whose types the modules of the folder share.
+#[test]
+fn modules_do_not_import_each_other_in_circles() {
+    let source = Source::read();
+    let mut circles: BTreeMap<&[String], BTreeSet<&[String]>> = BTreeMap::new();
+    for (module, file) in &source.files {
+        let imports = file.uses.iter().filter_map(|path| source.resolve(path, 0));
+        circles.insert(module, imports.filter(|to| !module.starts_with(to)).map(Vec::as_slice).collect());
+    }
+    // What imports nothing, or is imported by nothing, is in no circle.
+    loop {
+        let before = circles.len();
+        let imported: BTreeSet<_> = circles.values().flatten().copied().collect();
+        circles.retain(|module, imports| imported.contains(module) && !imports.is_empty());
+        let left: BTreeSet<_> = circles.keys().copied().collect();
+        circles.values_mut().for_each(|imports| imports.retain(|to| left.contains(to)));
+        if circles.len() == before {
+            break;
+        }
+    }
+    let report: Vec<_> = circles.keys().map(|module| path_of(module)).collect();
+    assert!(report.is_empty(), "these import each other: {report:?}");
 }
 
 fn may_import(from: &str, to: &str) -> bool {

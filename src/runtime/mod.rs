@@ -35,8 +35,8 @@ mod update;
 
 pub(crate) use completion::spawn::on_thread;
 pub(crate) use completion::turn::take_turn;
-pub(crate) use execution::conflicts::Predecessor;
 pub(crate) use execution::deadline;
+pub(crate) use execution::run::Predecessor;
 
 pub use builder::command_group::{CommandGroup, CommandGroupBuilder};
 pub use builder::node::NodeBuilder;
@@ -47,8 +47,9 @@ pub use execution::device_clock::DeviceClock;
 pub use execution::event::Event;
 pub use execution::executable_graph::ExecutableGraph;
 pub use execution::explain::{Explanation, LearnedDuration, PartitionExplanation, PartitionWait, WaitMode};
-pub use execution::host_guard::{HostMut, HostRef};
-pub use execution::host_task::{HostAccess, HostAccesses, ReadAccess, TaskOutput, WriteAccess, read, write};
+pub use execution::host_guard::{
+    HostAccess, HostAccesses, HostMut, HostRef, ReadAccess, TaskOutput, WriteAccess, read, write,
+};
 pub use execution::profile::{NodeTimes, PartitionTimes, Profile, ProfileTimeline};
 pub use execution::progress::{PartitionProgress, PartitionState, SubmissionProgress};
 pub use execution::submission::{CancelOnDrop, Submission};

@@ -1,18 +1,26 @@
-//! What the nodes of a user's graph hold.
+//! The commands that the nodes of a user's graph hold. Conditionals and loops are among them: graphs inside a
+//! node, which a device runs where it can, else the host.
 
 use std::borrow::Cow;
+use std::collections::{HashMap, HashSet};
+use std::ptr;
 use std::sync::Arc;
 
-use crate::graph::Payload;
+use smallvec::SmallVec;
+
+use crate::graph::{self, Content, Payload};
 use crate::hal;
 use crate::runtime::builder::binding::Binding;
-use crate::runtime::builder::control_flow::Control;
+use crate::runtime::builder::{Graph, merged_accesses};
+use crate::runtime::execution::accesses::merged_by_allocation;
 use crate::runtime::execution::host_task::HostTask;
 use crate::runtime::resource::allocation::{Allocation, View};
 use crate::runtime::resource::kernel::{KernelCall, KernelRef};
-use crate::runtime::resource::scratch;
+use crate::runtime::resource::scratch::{self, ScratchMemory};
 use crate::sync::{AtomicU32, AtomicU64};
-use crate::types::{Access, CommandKinds, DeviceId, Error, ErrorKind, Range, Result};
+use crate::types::{
+    Access, AccessMode, CommandKind, CommandKinds, DeviceId, Error, ErrorKind, Range, ResourceId, Result,
+};
 
 /// A node's command: plain data and references, ready to be recorded for a device.
 #[derive(Clone)]
@@ -178,6 +186,232 @@ impl Payload for Command {
 }
 
 /// The accesses of a list of views, all of one mode.
-pub(crate) fn accesses(uses: &[(View, crate::types::AccessMode)]) -> Vec<Access> {
+pub(crate) fn accesses(uses: &[(View, AccessMode)]) -> Vec<Access> {
     uses.iter().map(|(view, mode)| view.access(*mode)).collect()
+}
+
+/// A conditional or a loop.
+pub(crate) struct Control {
+    /// The word that decides.
+    pub(crate) condition: View,
+    pub(crate) kind: ControlKind,
+    /// What it, and its bodies, keep alive. Scratch buffers of the bodies are not among it.
+    pub(crate) allocations: Vec<Arc<Allocation>>,
+    /// How deep conditionals and loops lie in it.
+    depth: usize,
+    /// What a device has to support to run it by itself. `None` where no device can.
+    on_device: Option<CommandKinds>,
+}
+
+/// What a conditional or a loop runs.
+pub(crate) enum ControlKind {
+    If { then: Body, otherwise: Option<Body> },
+    While(Body),
+}
+
+/// A graph as it was when it was given to a conditional or loop.
+pub(crate) type Body = Arc<Graph>;
+
+impl ControlKind {
+    pub(crate) fn command_kind(&self) -> CommandKind {
+        match self {
+            Self::If { .. } => CommandKind::If,
+            Self::While(_) => CommandKind::While,
+        }
+    }
+
+    pub(crate) fn bodies(&self) -> impl Iterator<Item = &Body> {
+        let (first, second) = match self {
+            Self::If { then, otherwise } => (then, otherwise.as_ref()),
+            Self::While(body) => (body, None),
+        };
+        std::iter::once(first).chain(second)
+    }
+}
+
+impl Control {
+    /// Searches the bodies. Gives, too, the first device that their commands run on, if there is one.
+    ///
+    /// # Errors
+    /// [`InvalidSize`](ErrorKind::InvalidSize) for a nesting that is too deep;
+    /// [`InvalidArgument`](ErrorKind::InvalidArgument) for a flag in scratch memory, and for a stream task in
+    /// a body, by its name.
+    pub(crate) fn new(condition: View, kind: ControlKind) -> Result<(Self, Option<DeviceId>)> {
+        if ScratchMemory::of(&condition.allocation).is_some() {
+            return Err(scratch::refused("the flag of a conditional or loop"));
+        }
+        let mut found = BodyContents {
+            device: None,
+            stream_task: None,
+            needs_host: false,
+            kinds: kind.command_kind().as_set(),
+            depth: 0,
+            allocations: HashMap::new(),
+        };
+        found.keep(&condition.allocation);
+        kind.bodies().for_each(|body| found.search(body.inner()));
+        if let Some(task) = found.stream_task {
+            let why = format!("{task} is in the body of a {}, and runs in no body", kind.command_kind());
+            return Err(Error::new(ErrorKind::InvalidArgument, why)
+                .help("call it before or after, or from a host task in the body"));
+        }
+        let depth = found.depth + 1;
+        if depth >= hal::Body::MAX_DEPTH {
+            let why = format!("conditionals and loops lie more than {} deep", hal::Body::MAX_DEPTH - 1);
+            return Err(Error::new(ErrorKind::InvalidSize, why));
+        }
+        let on_device = (!found.needs_host).then_some(found.kinds);
+        let allocations = found.allocations.into_values().collect();
+        Ok((Self { condition, kind, allocations, depth, on_device }, found.device))
+    }
+
+    /// Whether the host has to run it, because `device` cannot.
+    pub(crate) fn needs_host(&self, device: DeviceId, supported: &dyn Fn(DeviceId) -> CommandKinds) -> bool {
+        let has_flag = self.condition.allocation.device().id() == device;
+        !self.on_device.is_some_and(|kinds| has_flag && supported(device).contains(kinds))
+    }
+
+    /// Whether a device that runs it by itself decides about a loop.
+    pub(crate) fn has_loop_on_device(&self) -> bool {
+        self.on_device.is_some_and(|kinds| kinds.contains(CommandKinds::WHILE))
+    }
+
+    /// With other commands in the nodes of one of its bodies.
+    ///
+    /// # Errors
+    /// As for [`new`](Self::new).
+    pub(crate) fn with_body(&self, slot: usize, nodes: graph::Graph<Command>) -> Result<Self> {
+        let mut bodies: SmallVec<[Body; 2]> = self.kind.bodies().cloned().collect();
+        if let Some(body) = bodies.get_mut(slot) {
+            *body = Arc::new(body.with_nodes(nodes));
+        }
+        let mut bodies = bodies.into_iter();
+        let kind = match (&self.kind, bodies.next()) {
+            (ControlKind::If { .. }, Some(then)) => ControlKind::If { then, otherwise: bodies.next() },
+            (ControlKind::While(_), Some(body)) => ControlKind::While(body),
+            (_, None) => return Err(Error::new(ErrorKind::Bug, "a conditional or loop without a body")),
+        };
+        Ok(Self::new(self.condition.clone(), kind)?.0)
+    }
+
+    /// The flag is read, and the bodies may do all that they can do, but for their scratch buffers,
+    /// which nothing else uses.
+    pub(crate) fn accesses(&self) -> Vec<Access> {
+        let shared: HashSet<_> =
+            self.allocations.iter().map(|allocation| allocation.memory().resource()).collect();
+        let of_bodies = self.kind.bodies().flat_map(|body| merged_accesses(body.inner()));
+        let mut all = vec![self.condition.access(AccessMode::Read)];
+        all.extend(of_bodies.filter(|access| shared.contains(&access.resource)));
+        merged_by_allocation(all)
+    }
+
+    /// In words, for verbose drawings.
+    pub(crate) fn describe(&self) -> Cow<'_, str> {
+        let start = self.condition.offset;
+        let (end, resource) = (start + self.condition.len, self.condition.allocation.memory().resource());
+        let condition = format_args!("{resource:?}[{start}..{end}] != 0");
+        match &self.kind {
+            ControlKind::If { then, otherwise: None } => {
+                format!("if {condition}\n{}", NodeList("then", then))
+            }
+            ControlKind::If { then, otherwise: Some(otherwise) } => {
+                format!("if {condition}\n{}\n{}", NodeList("then", then), NodeList("else", otherwise))
+            }
+            ControlKind::While(body) => format!("while {condition}\n{}", NodeList("do", body)),
+        }
+        .into()
+    }
+}
+
+/// What lies in the bodies of a conditional or loop.
+struct BodyContents {
+    /// Where the first of their commands runs.
+    device: Option<DeviceId>,
+    /// The name of a stream task, if there is one.
+    stream_task: Option<String>,
+    /// Whether something needs the host: a host task, a second device or its memory, scratch memory.
+    needs_host: bool,
+    kinds: CommandKinds,
+    depth: usize,
+    allocations: HashMap<ResourceId, Arc<Allocation>>,
+}
+
+impl BodyContents {
+    fn keep(&mut self, allocation: &Arc<Allocation>) {
+        // An executable of the body has scratch memory of its own.
+        if ScratchMemory::of(allocation).is_some() {
+            self.needs_host = true;
+            return;
+        }
+        self.allocations.entry(allocation.memory().resource()).or_insert_with(|| allocation.clone());
+    }
+
+    /// Visits each sub-graph once, however often it occurs, without recursion.
+    fn search(&mut self, body: &graph::Graph<Command>) {
+        let mut seen = HashSet::from([ptr::from_ref(body)]);
+        let mut open = vec![body];
+        while let Some(graph) = open.pop() {
+            for index in 0..graph.len() {
+                match graph.content_at(index) {
+                    Content::Empty => {}
+                    Content::SubGraph(inner) => {
+                        if seen.insert(ptr::from_ref(&**inner)) {
+                            open.push(inner);
+                        }
+                    }
+                    Content::Command(command) => self.add(graph, index, command),
+                }
+            }
+        }
+    }
+
+    fn add(&mut self, graph: &graph::Graph<Command>, index: usize, command: &Command) {
+        command.allocations().for_each(|allocation| self.keep(allocation));
+        if let Command::HostTask { .. } = command {
+            self.needs_host = true;
+            return;
+        }
+        if graph.kinds()[index] == CommandKind::StreamTask {
+            self.stream_task.get_or_insert_with(|| graph.label_at(index));
+        }
+        let device = graph.devices()[index];
+        self.needs_host |= *self.device.get_or_insert(device) != device;
+        // CUDA refuses bodies that copy from or to what another driver has allocated.
+        self.needs_host |= command.allocations().any(|allocation| allocation.device().id() != device);
+        match command {
+            Command::Control(control) => {
+                self.depth = self.depth.max(control.depth);
+                self.needs_host |= control.condition.allocation.device().id() != device;
+                match control.on_device {
+                    Some(kinds) => self.kinds |= kinds,
+                    None => self.needs_host = true,
+                }
+            }
+            _ => self.kinds |= graph.kinds()[index].as_set(),
+        }
+    }
+}
+
+/// The nodes of a body in a line.
+struct NodeList<'a>(&'a str, &'a Body);
+
+impl std::fmt::Display for NodeList<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        const SHOWN: usize = 6;
+        let Self(word, body) = *self;
+        let body = body.inner();
+        write!(f, "{word}: ")?;
+        for index in 0..body.len().min(SHOWN) {
+            let separator = if index > 0 { ", " } else { "" };
+            write!(f, "{separator}{}", body.label_at(index))?;
+            if let Content::Command(command @ Command::Control(_)) = body.content_at(index) {
+                write!(f, " ({})", command.describe().replace('\n', "; "))?;
+            }
+        }
+        match body.len() {
+            0 => f.write_str("nothing"),
+            len if len > SHOWN => write!(f, ", {} more", len - SHOWN),
+            _ => Ok(()),
+        }
+    }
 }

@@ -10,8 +10,9 @@ use crate::runtime::builder::command::{Command, Dynamic, Group, GroupKey, Member
 use crate::runtime::builder::node::NodeBuilder;
 use crate::runtime::builder::parameter::DynamicParam;
 use crate::runtime::builder::{Graph, host_task_command, preferred_device};
-use crate::runtime::execution::conflicts;
-use crate::runtime::execution::host_task::{HostAccesses, HostTask, TaskOutput};
+use crate::runtime::execution::accesses;
+use crate::runtime::execution::host_guard::{HostAccesses, TaskOutput};
+use crate::runtime::execution::host_task::HostTask;
 use crate::runtime::resource::kernel::{KernelCall, KernelRef};
 use crate::runtime::resource::scratch;
 use crate::sync::{AtomicU32, Ordering};
@@ -293,7 +294,7 @@ fn check(alternatives: &[Command], scratch_owner: Option<&scratch::Owner>) -> Re
         }
         let present = alternative.present();
         let own = present.as_ref().unwrap_or(alternative).check(scratch_owner)?;
-        let own = conflicts::merged_by_allocation(own);
+        let own = accesses::merged_by_allocation(own);
         match &accesses {
             Some(first) if *first != own => {
                 let why = format!(

@@ -3,8 +3,7 @@
 use std::sync::Arc;
 
 use crate::runtime::builder::Graph;
-use crate::runtime::builder::command::Command;
-use crate::runtime::builder::control_flow::{Control, ControlKind};
+use crate::runtime::builder::command::{Command, Control, ControlKind};
 use crate::runtime::builder::node::NodeBuilder;
 use crate::runtime::resource::allocation::View;
 use crate::runtime::resource::device::Device;

@@ -16,7 +16,6 @@ pub(crate) mod binding;
 pub(crate) mod command;
 pub(crate) mod command_group;
 mod control;
-pub(crate) mod control_flow;
 pub(crate) mod memory_command;
 mod native;
 pub(crate) mod node;
@@ -42,8 +41,9 @@ use crate::runtime::builder::command::Command;
 use crate::runtime::builder::node::NodeBuilder;
 use crate::runtime::builder::parameter::BoundNodes;
 use crate::runtime::builder::recorded_queues::RecordedQueues;
-use crate::runtime::execution::conflicts;
-use crate::runtime::execution::host_task::{HostAccesses, HostTask, TaskOutput};
+use crate::runtime::execution::accesses;
+use crate::runtime::execution::host_guard::{HostAccesses, TaskOutput};
+use crate::runtime::execution::host_task::HostTask;
 use crate::runtime::resource::device::Device;
 use crate::runtime::resource::kernel::{KernelCall, KernelRef};
 use crate::runtime::resource::memory_arg::Operand;
@@ -439,7 +439,7 @@ pub(crate) fn host_task_command(
 /// All accesses of all nodes, as few as possible, for a parent's implicit dependencies.
 pub(crate) fn merged_accesses(nodes: &graph::Graph<Command>) -> Vec<Access> {
     let all = (0..nodes.len()).flat_map(|index| nodes.accesses_at(index).iter().copied());
-    conflicts::merged_by_allocation(all.collect())
+    accesses::merged_by_allocation(all.collect())
 }
 
 /// The accesses that a host task has declared.

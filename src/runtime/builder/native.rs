@@ -9,7 +9,7 @@ use crate::hal::{self, MemoryKind, NativeStream, UsmPointer};
 use crate::runtime::builder::command::Command;
 use crate::runtime::builder::node::NodeBuilder;
 use crate::runtime::builder::{Graph, memory_command};
-use crate::runtime::execution::conflicts;
+use crate::runtime::execution::accesses;
 use crate::runtime::resource::allocation::View;
 use crate::runtime::resource::device::Device;
 use crate::runtime::resource::memory_arg::{MemoryArg, Operand};
@@ -115,7 +115,7 @@ impl Graph {
         command: Result<hal::Command>,
     ) -> NodeBuilder<'_> {
         let declared = accesses.iter().map(|access| access.view.access(access.mode));
-        let declared = conflicts::merged_by_allocation(declared.collect());
+        let declared = accesses::merged_by_allocation(declared.collect());
         let uses: Arc<[View]> = accesses.iter().map(|access| access.view.clone()).collect();
         let device = device_of(accesses).cloned();
         match command {

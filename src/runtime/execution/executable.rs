@@ -7,10 +7,9 @@ use std::sync::{Arc, OnceLock};
 
 use parking_lot::Mutex;
 
-use crate::runtime::execution::conflicts::{Contested, ExecutableId, Predecessor};
-use crate::runtime::execution::fence::Fence;
+use crate::runtime::execution::accesses::Contested;
 use crate::runtime::execution::partitions::Partitions;
-use crate::runtime::execution::run::{Run, may_still_run};
+use crate::runtime::execution::run::{Fence, Predecessor, Run, may_still_run};
 use crate::runtime::execution::submission_queue::SubmissionQueue;
 use crate::runtime::execution::template::{RunOwner, RunTemplate};
 use crate::runtime::resource::allocation::Allocation;
@@ -19,6 +18,18 @@ use crate::runtime::resource::scratch::Places;
 use crate::types::{Error, ErrorKind, ResourceId, Result};
 use crate::util::adaptive_spin::AdaptiveSpin;
 use crate::util::deferred_drop::{drop_later, drop_unless_nested};
+
+/// Tells executables apart; never reused.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct ExecutableId(u64);
+
+impl ExecutableId {
+    pub(crate) fn unique() -> Self {
+        // One of the standard library, as loom has none for statics.
+        static NEXT: std::sync::atomic::AtomicU64 = std::sync::atomic::AtomicU64::new(0);
+        Self(NEXT.fetch_add(1, std::sync::atomic::Ordering::Relaxed))
+    }
+}
 
 /// What all handles and runs of one executable share.
 pub(crate) struct ExecutableInner {

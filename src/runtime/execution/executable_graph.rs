@@ -4,9 +4,10 @@ use std::fmt::{self, Debug};
 use std::sync::Arc;
 
 use crate::plan::Plan;
-use crate::runtime::execution::conflicts::{self, Predecessor};
+use crate::runtime::execution::conflicts;
 use crate::runtime::execution::executable::ExecutableHandle;
 use crate::runtime::execution::explain::Explanation;
+use crate::runtime::execution::run::Predecessor;
 use crate::runtime::execution::submission::Submission;
 use crate::runtime::execution::submit::{self, SubmitBuilder};
 use crate::runtime::resource::allocation::Allocation;

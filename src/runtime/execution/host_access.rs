@@ -7,8 +7,8 @@ use bytemuck::Pod;
 
 use crate::runtime::completion::turn::take_turn;
 use crate::runtime::execution::conflicts;
-use crate::runtime::execution::fence::FenceHolder;
 use crate::runtime::execution::host_guard::{HostMut, HostRef, Lease};
+use crate::runtime::execution::run::FenceHolder;
 use crate::runtime::resource::host_buffer::HostBuffer;
 use crate::types::{AccessMode, Result};
 

@@ -6,7 +6,7 @@
 use std::sync::Arc;
 
 use crate::runtime::execution::executable::{ExecutableHandle, ExecutableInner};
-use crate::runtime::execution::host_guard::HostRef;
+use crate::runtime::execution::host_guard::{HostRef, Lease};
 use crate::runtime::execution::host_task::{NestedRun, TaskLease};
 use crate::runtime::execution::run::Run;
 use crate::runtime::execution::submit::{Waits, submit, submit_after};
@@ -63,7 +63,9 @@ impl HostControl {
     /// Whether the flag is set. Nothing writes it meanwhile: the bodies have ended, and the partition's
     /// accesses keep everything else away.
     fn is_set(&self, lease: &TaskLease) -> bool {
-        HostRef::<u32>::new(&self.word, lease.for_view()).first().is_some_and(|flag| *flag != 0)
+        HostRef::<u32>::new(&self.word, Lease::HostTask { _lease: lease.clone() })
+            .first()
+            .is_some_and(|flag| *flag != 0)
     }
 
     /// The plans of the bodies, as text.

@@ -1,20 +1,29 @@
-//! Guards: the host's access to the elements of a [`HostBuffer`](crate::HostBuffer).
+//! Guards: the host's access to the elements of a [`HostBuffer`](crate::HostBuffer), outside graphs or in a
+//! host task, which declares what it accesses.
 
 use std::fmt::{self, Debug};
+use std::future::Future;
+use std::marker::PhantomData;
 use std::ops::{Deref, DerefMut};
 use std::sync::Arc;
 
 use bytemuck::Pod;
 
-use crate::runtime::execution::fence::FenceGuard;
+use crate::runtime::execution::catch_panics::{CatchPanics, catch_drop, catch_panic};
+use crate::runtime::execution::host_task::{HostTask, HostTaskKind, TaskLease, runtime_shut_down};
+use crate::runtime::execution::polls::timed;
+use crate::runtime::execution::run::FenceGuard;
 use crate::runtime::resource::allocation::{Allocation, View};
+use crate::runtime::resource::host_buffer::HostBuffer;
+use crate::runtime::resource::memory_arg::Operand;
+use crate::types::{AccessMode, BoxError, Error, ErrorKind, Result};
 
 /// What gives a guard the right to the memory; given back by dropping it.
 pub(crate) enum Lease {
     /// A place in the order between submissions.
     Fence { _guard: FenceGuard },
     /// A running host task, which is complete only when its views are dropped.
-    HostTask { _lease: Arc<dyn Send + Sync> },
+    HostTask { _lease: TaskLease },
 }
 
 /// Shared access to a [`HostBuffer`](crate::HostBuffer)'s elements: dereferences to `[T]`.
@@ -138,4 +147,210 @@ impl<T: Debug> Debug for HostMut<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         Debug::fmt(&self.0, f)
     }
+}
+
+/// Declares that a host task reads `buffer`; the closure gets a [`HostRef`].
+pub fn read<T: Pod>(buffer: &HostBuffer<T>) -> ReadAccess<T> {
+    ReadAccess { view: buffer.view().clone(), elements: PhantomData }
+}
+
+/// Declares that a host task reads and writes `buffer`; the closure gets a [`HostMut`].
+pub fn write<T: Pod>(buffer: &HostBuffer<T>) -> WriteAccess<T> {
+    WriteAccess { view: buffer.view().clone(), elements: PhantomData }
+}
+
+/// A declared read, made by [`read`].
+#[derive(Clone, Debug)]
+pub struct ReadAccess<T> {
+    view: View,
+    elements: PhantomData<fn() -> T>,
+}
+
+/// A declared write, made by [`write()`].
+#[derive(Clone, Debug)]
+pub struct WriteAccess<T> {
+    view: View,
+    elements: PhantomData<fn() -> T>,
+}
+
+/// One declared access of a host task: the result of [`read`] or [`write()`].
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` is not an access of a host task",
+    label = "not made by `read` or `write`",
+    note = "declare what the task uses as `read(&host_buffer)` or `write(&host_buffer)`; device buffers \
+            are copied to a host buffer first"
+)]
+pub trait HostAccess: Send + Sync + 'static + sealed::Sealed {
+    /// What the closure gets for it.
+    type View: Send + 'static;
+
+    #[doc(hidden)]
+    fn declared(&self) -> (Operand, AccessMode);
+    #[doc(hidden)]
+    fn view(&self, lease: &TaskLease) -> Self::View;
+}
+
+impl<T: Pod + Send + Sync> HostAccess for ReadAccess<T> {
+    type View = HostRef<T>;
+
+    fn declared(&self) -> (Operand, AccessMode) {
+        (Operand(self.view.clone()), AccessMode::Read)
+    }
+
+    fn view(&self, lease: &TaskLease) -> HostRef<T> {
+        HostRef::new(&self.view, Lease::HostTask { _lease: lease.clone() })
+    }
+}
+
+impl<T: Pod + Send + Sync> HostAccess for WriteAccess<T> {
+    type View = HostMut<T>;
+
+    fn declared(&self) -> (Operand, AccessMode) {
+        (Operand(self.view.clone()), AccessMode::ReadWrite)
+    }
+
+    fn view(&self, lease: &TaskLease) -> HostMut<T> {
+        HostMut::new(&self.view, Lease::HostTask { _lease: lease.clone() })
+    }
+}
+
+/// The declared accesses of a host task: a tuple of up to eight [`read`]s and [`write()`]s, or `()`.
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` is not a list of accesses of a host task",
+    label = "not a tuple of `read(..)` and `write(..)`",
+    note = "write `()` for none, `(read(&x),)` with its comma for one, `(read(&x), write(&y))` for more, up \
+            to eight"
+)]
+pub trait HostAccesses: Send + Sync + 'static + sealed::Sealed {
+    /// What the closure gets: a tuple of views.
+    type Views: Send + 'static;
+
+    #[doc(hidden)]
+    fn declared(&self) -> Vec<(Operand, AccessMode)>;
+    #[doc(hidden)]
+    fn views(&self, lease: &TaskLease) -> Self::Views;
+}
+
+mod sealed {
+    pub trait Sealed {}
+    impl<T> Sealed for super::ReadAccess<T> {}
+    impl<T> Sealed for super::WriteAccess<T> {}
+}
+
+macro_rules! accesses {
+    ($($name:ident)*) => {
+        impl<$($name: HostAccess),*> sealed::Sealed for ($($name,)*) {}
+
+        #[allow(non_snake_case, unused_variables, clippy::unused_unit)]
+        impl<$($name: HostAccess),*> HostAccesses for ($($name,)*) {
+            type Views = ($($name::View,)*);
+
+            fn declared(&self) -> Vec<(Operand, AccessMode)> {
+                let ($($name,)*) = self;
+                vec![$($name.declared()),*]
+            }
+
+            fn views(&self, lease: &TaskLease) -> Self::Views {
+                let ($($name,)*) = self;
+                ($($name.view(lease),)*)
+            }
+        }
+    };
+}
+
+accesses!();
+accesses!(A);
+accesses!(A B);
+accesses!(A B C);
+accesses!(A B C D);
+accesses!(A B C D E);
+accesses!(A B C D E F);
+accesses!(A B C D E F G);
+accesses!(A B C D E F G H);
+
+/// What a host task may return: `()`, or a `Result` whose error becomes the submission's.
+#[diagnostic::on_unimplemented(
+    message = "a host task cannot return `{Self}`",
+    label = "neither `()` nor a `Result`",
+    note = "return `()` or a `Result<T, E>` whose error is `std::error::Error + Send + Sync`"
+)]
+pub trait TaskOutput {
+    /// The result, with the error boxed.
+    ///
+    /// # Errors
+    /// The task's own.
+    fn into_result(self) -> Result<(), BoxError>;
+}
+
+impl TaskOutput for () {
+    fn into_result(self) -> Result<(), BoxError> {
+        Ok(())
+    }
+}
+
+impl<T, E: Into<BoxError>> TaskOutput for Result<T, E> {
+    fn into_result(self) -> Result<(), BoxError> {
+        self.map(drop).map_err(Into::into)
+    }
+}
+
+impl HostTask {
+    /// A task whose closure returns a future. It is cloned for every run, so that each future owns
+    /// what it captures.
+    pub(crate) fn new<A, F, R>(accesses: A, closure: F) -> Self
+    where
+        A: HostAccesses,
+        F: FnOnce(A::Views) -> R + Clone + Send + Sync + 'static,
+        R: Future + Send + 'static,
+        R::Output: TaskOutput,
+    {
+        let closure = Arc::new(closure);
+        Self::of_kind(HostTaskKind::Async, move |lease| {
+            let views = accesses.views(lease);
+            let closure = closure.clone();
+            Box::pin(async move {
+                let future = catch_panic(|| F::clone(&closure)(views));
+                // The last reference, where an update has replaced the closure.
+                let dropped = catch_drop(|| drop(closure));
+                let output = CatchPanics::new(future?).await?;
+                outcome(catch_panic(|| output.into_result())).and(dropped)
+            })
+        })
+    }
+
+    /// A task whose closure blocks or computes: it runs on tokio's blocking pool.
+    pub(crate) fn blocking<A, F, R>(accesses: A, closure: F) -> Self
+    where
+        A: HostAccesses,
+        F: FnOnce(A::Views) -> R + Clone + Send + Sync + 'static,
+        R: TaskOutput,
+    {
+        let closure = Arc::new(closure);
+        Self::of_kind(HostTaskKind::Blocking, move |lease| {
+            let views = accesses.views(lease);
+            let closure = closure.clone();
+            let (run, polls) = (lease.run().clone(), lease.polls());
+            let work = move || {
+                // It may have waited for a thread.
+                let output = match run.stopped() {
+                    None => outcome(catch_panic(|| F::clone(&closure)(views).into_result())),
+                    Some(error) => catch_drop(|| drop(views)).and(Err(error)),
+                };
+                output.and(catch_drop(|| drop(closure)))
+            };
+            let work = move || timed(polls.as_deref(), work);
+            Box::pin(async move {
+                match tokio::task::spawn_blocking(work).await {
+                    Ok(result) => result,
+                    Err(_) => Err(runtime_shut_down()),
+                }
+            })
+        })
+    }
+}
+
+fn outcome(task: Result<Result<(), BoxError>>) -> Result<()> {
+    task?.map_err(|error| {
+        Error::new(ErrorKind::HostTaskFailed, "the closure returned an error").caused_by(error)
+    })
 }

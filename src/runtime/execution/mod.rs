@@ -1,5 +1,22 @@
 //! Executables, their runs, and the futures of those.
+//!
+//! A file imports only from its own row and from rows above it, and no files import each other in a circle, but
+//! for those of `run`, which share [`Run`](run::Run):
+//!
+//! | files | hold |
+//! |---|---|
+//! | `accesses`, `labels`, `progress`, `profile`, `deadline` | plain data |
+//! | `host_task` | closures of the host, and the lease that ends with their views |
+//! | `partitions`, `template` | what is the same for all runs of an executable |
+//! | `run` | one submission while it executes, and what it comes after (`run/order.rs`) |
+//! | `host_guard` | guards of host buffers, and the accesses that host tasks declare |
+//! | `submission_queue` | short runs that the reactor launches in batches |
+//! | `executable` | what handles and runs of an executable share, and its state |
+//! | `conflicts` | the registers of memory: what a new run or guard comes after |
+//! | `host_access`, `run_wait`, `event`, `submission`, `watchdog`, `in_flight` | how users wait |
+//! | `submit`, `executable_graph`, `explain`, `host_control`, `timeline` | what users call |
 
+pub(crate) mod accesses;
 pub(crate) mod catch_panics;
 pub(crate) mod conflicts;
 pub(crate) mod deadline;
@@ -8,7 +25,6 @@ pub(crate) mod event;
 pub(crate) mod executable;
 pub(crate) mod executable_graph;
 pub(crate) mod explain;
-pub(crate) mod fence;
 pub(crate) mod host_access;
 pub(crate) mod host_control;
 pub(crate) mod host_guard;

@@ -23,8 +23,10 @@ use crate::runtime::builder::command::Command;
 use crate::runtime::completion::estimate::Estimator;
 use crate::runtime::completion::reactor::new_queue_number;
 use crate::runtime::completion::wake_policy::WakePolicy;
-use crate::runtime::execution::conflicts::{self, ExecutableId};
-use crate::runtime::execution::executable::{ExecutableHandle, ExecutableInner, ExecutableState};
+use crate::runtime::execution::conflicts;
+use crate::runtime::execution::executable::{
+    ExecutableHandle, ExecutableId, ExecutableInner, ExecutableState,
+};
 use crate::runtime::execution::executable_graph::ExecutableGraph;
 use crate::runtime::execution::host_task::HostTask;
 use crate::runtime::execution::in_flight;

@@ -11,7 +11,7 @@ use crate::plan::{GraphInstance, Origin, Plan};
 use crate::runtime::builder::command::Command;
 use crate::runtime::execution::conflicts;
 use crate::runtime::execution::executable::ExecutableInner;
-use crate::runtime::execution::fence::{Fence, FenceGuard};
+use crate::runtime::execution::run::{Fence, FenceGuard};
 use crate::runtime::finalize::Source;
 use crate::runtime::finalize::node_index::NodeIndex;
 use crate::runtime::finalize::options::FinalizeOptions;

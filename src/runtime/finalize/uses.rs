@@ -4,7 +4,7 @@ use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
 use crate::plan::Origin;
-use crate::runtime::execution::conflicts;
+use crate::runtime::execution::accesses;
 use crate::runtime::resource::allocation::Allocation;
 use crate::runtime::resource::scratch::{Places, ScratchMemory};
 use crate::types::{Access, ResourceId};
@@ -77,7 +77,7 @@ impl Uses {
         self.0.values().flat_map(of).collect()
     }
 
-    /// Everything that is used, [merged](conflicts::merged).
+    /// Everything that is used, [merged](accesses::merged).
     pub(crate) fn merged(&self) -> Vec<(Arc<Allocation>, Vec<Access>)> {
         self.merged_with(self.0.values().map(|used| &used.allocation), |_| Vec::new())
     }
@@ -94,7 +94,7 @@ impl Uses {
             let resource = allocation.memory().resource();
             let own = self.of(resource).map(|(_, access)| access);
             let accesses: Vec<_> = own.chain(more(resource)).collect();
-            (allocation.clone(), conflicts::merged(&accesses))
+            (allocation.clone(), accesses::merged(&accesses))
         });
         merged.filter(|(_, accesses)| !accesses.is_empty()).collect()
     }

@@ -12,11 +12,12 @@ use crate::hal::{self, QueueDesc, QueueOrder};
 use crate::plan::{Plan, PlanOptions};
 use crate::runtime::completion::estimate::Estimator;
 use crate::runtime::completion::reactor::new_queue_number;
-use crate::runtime::execution::conflicts::{self, UsedAllocation};
-use crate::runtime::execution::fence::FenceGuard;
+use crate::runtime::execution::accesses;
+use crate::runtime::execution::accesses::UsedAllocation;
 use crate::runtime::execution::host_task::HostTask;
 use crate::runtime::execution::labels::{Labels, NodeLabel};
 use crate::runtime::execution::partitions::{PartitionExec, PartitionWork, Partitions};
+use crate::runtime::execution::run::FenceGuard;
 use crate::runtime::execution::template::{RunOwner, RunTemplate};
 use crate::runtime::execution::updatable_cell::UpdatableCell;
 use crate::runtime::resource::device::Device;
@@ -274,7 +275,7 @@ fn by_allocation(mut uses: SmallVec<[UsedAllocation; 2]>) -> SmallVec<[UsedAlloc
             [one] => one.accesses.clone(),
             _ => {
                 let all = uses.iter().flat_map(|one| one.accesses.iter().copied());
-                conflicts::merged(&all.collect::<Vec<_>>()).into()
+                accesses::merged(&all.collect::<Vec<_>>()).into()
             }
         },
     };

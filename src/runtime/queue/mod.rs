@@ -2,7 +2,7 @@
 //!
 //! | file | holds |
 //! |---|---|
-//! | this | [`Queue`], and how to make one |
+//! | this | [`Queue`], how to make one, and what its handles share |
 //! | `commands` | the commands of queues, with and without a wait list |
 //! | `command` | a command as the owner of its run |
 //! | `state` | what is in flight, and the order between commands |
@@ -25,20 +25,29 @@ mod state;
 mod tests;
 mod transfer;
 
+use std::collections::VecDeque;
 use std::fmt::{self, Debug};
 use std::sync::Arc;
+
+use parking_lot::Mutex;
+use smallvec::SmallVec;
 
 pub use commands::CommandBuilder;
 pub use loan::Loan;
 pub use recording::Recording;
 
 use crate::hal::QueueOrder;
+use crate::runtime::builder::recorded_queues::RecordedQueueId;
 use crate::runtime::completion::turn::take_turn;
 use crate::runtime::execution::event::Event;
-use crate::runtime::queue::state::QueueInner;
+use crate::runtime::execution::executable::ExecutableId;
+use crate::runtime::execution::run::Run;
 use crate::runtime::resource::device::Device;
-use crate::sync::Ordering;
+use crate::sync::{AtomicBool, AtomicU32, Ordering};
 use crate::types::{Error, ErrorKind, Result};
+use crate::util::adaptive_spin::AdaptiveSpin;
+use command::{CommandTemplate, FirstFailure};
+use recording::Recorder;
 
 /// A queue of a device: its commands run at once, or become nodes of a graph while the queue
 /// [records](crate::Graph::record). Clones are handles to the same queue.
@@ -185,4 +194,57 @@ impl Debug for Queue {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         Debug::fmt(&*self.inner, f)
     }
+}
+
+/// What all handles of a queue share.
+struct QueueInner {
+    id: RecordedQueueId,
+    device: Device,
+    order: QueueOrder,
+    /// Stands for an in-order queue in the registers of memory: its commands are ordered anyway.
+    owner: Option<ExecutableId>,
+    /// One for each queue of the device that commands are spread over.
+    templates: Box<[Arc<CommandTemplate>]>,
+    /// Counts the commands, where there are several templates.
+    next: AtomicU32,
+    failures: Arc<FirstFailure>,
+    /// Whether there is a recorder. Changes under the lock of the state.
+    is_recording: AtomicBool,
+    state: Mutex<QueueState>,
+}
+
+/// What changes from command to command.
+#[derive(Default)]
+struct QueueState {
+    /// Where commands go while the queue records.
+    recorder: Option<Recorder>,
+    /// What the next command comes after: the previous one on an in-order queue, else the last barrier.
+    tail: SmallVec<[Tail; 1]>,
+    /// Runs of single commands, those of an in-order queue oldest first. Those that are over are used again.
+    runs: VecDeque<Arc<Run>>,
+    /// Runs of host tasks and executables that may be in flight.
+    others: Vec<Arc<Run>>,
+    /// How many of these there have to be before those that are over are let go.
+    sweep_at: usize,
+    /// Whether spinning for commands has paid.
+    spinning: AdaptiveSpin,
+    /// How many runs sweeps have looked at.
+    #[cfg(test)]
+    swept: usize,
+}
+
+struct Tail {
+    run: Arc<Run>,
+    /// Whether the device's own queue orders it before what is enqueued later.
+    in_device_order: bool,
+}
+
+/// Whether a command is a barrier, which all later commands of the queue come after.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Barrier {
+    None,
+    /// It waits for what is in its wait list.
+    Listed,
+    /// It waits for all earlier commands of the queue.
+    All,
 }

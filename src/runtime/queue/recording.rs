@@ -13,7 +13,7 @@ use crate::runtime::builder::recorded_queues::RecordedNodes;
 use crate::runtime::execution::event::{Event, EventRecording};
 use crate::runtime::execution::run::Run;
 use crate::runtime::queue::Queue;
-use crate::runtime::queue::state::{Barrier, QueueInner, QueueState};
+use crate::runtime::queue::{Barrier, QueueInner, QueueState};
 use crate::sync::Ordering;
 use crate::types::{Error, ErrorKind, Result};
 

@@ -1,74 +1,29 @@
 //! The state of a queue: what is in flight, and the order between its commands.
 
-use std::collections::VecDeque;
 use std::fmt::{self, Debug};
 use std::sync::Arc;
 
 use parking_lot::Mutex;
-use smallvec::SmallVec;
 
 use crate::hal::QueueOrder;
 use crate::runtime::builder::recorded_queues::RecordedQueueId;
 use crate::runtime::completion::wakers::wake_after_locks;
-use crate::runtime::execution::conflicts::{self, ExecutableId, Predecessor, Predecessors};
+use crate::runtime::execution::conflicts;
 use crate::runtime::execution::event::Event;
+use crate::runtime::execution::executable::ExecutableId;
 use crate::runtime::execution::executable_graph::ExecutableGraph;
 use crate::runtime::execution::in_flight::{self, RunSource};
-use crate::runtime::execution::run::{Run, SpinPlan, Timing, without_failed};
+use crate::runtime::execution::run::{Predecessor, Predecessors, Run, SpinPlan, Timing, without_failed};
 use crate::runtime::execution::spin_time::spin_time;
 use crate::runtime::execution::submission::Submission;
 use crate::runtime::execution::submit::{self, LaunchAwaited, Started, Waits};
 use crate::runtime::execution::template::RunOwner;
 use crate::runtime::queue::command::{CommandTemplate, FirstFailure, QueueCommand};
-use crate::runtime::queue::recording::Recorder;
+use crate::runtime::queue::{Barrier, QueueInner, QueueState, Tail};
 use crate::runtime::resource::device::Device;
 use crate::runtime::resource::native_event::NativeEvent;
 use crate::sync::{AtomicBool, AtomicU32, Ordering};
 use crate::types::Result;
-use crate::util::adaptive_spin::AdaptiveSpin;
-
-/// What all handles of a queue share.
-pub(crate) struct QueueInner {
-    pub(super) id: RecordedQueueId,
-    pub(super) device: Device,
-    pub(super) order: QueueOrder,
-    /// Stands for an in-order queue in the registers of memory: its commands are ordered anyway.
-    owner: Option<ExecutableId>,
-    /// One for each queue of the device that commands are spread over.
-    templates: Box<[Arc<CommandTemplate>]>,
-    /// Counts the commands, where there are several templates.
-    next: AtomicU32,
-    pub(super) failures: Arc<FirstFailure>,
-    /// Whether there is a recorder. Changes under the lock of the state.
-    pub(super) is_recording: AtomicBool,
-    pub(super) state: Mutex<QueueState>,
-}
-
-/// What changes from command to command.
-#[derive(Default)]
-pub(super) struct QueueState {
-    /// Where commands go while the queue records.
-    pub(super) recorder: Option<Recorder>,
-    /// What the next command comes after: the previous one on an in-order queue, else the last barrier.
-    tail: SmallVec<[Tail; 1]>,
-    /// Runs of single commands, those of an in-order queue oldest first. Those that are over are used again.
-    runs: VecDeque<Arc<Run>>,
-    /// Runs of host tasks and executables that may be in flight.
-    others: Vec<Arc<Run>>,
-    /// How many of these there have to be before those that are over are let go.
-    sweep_at: usize,
-    /// Whether spinning for commands has paid.
-    spinning: AdaptiveSpin,
-    /// How many runs sweeps have looked at.
-    #[cfg(test)]
-    swept: usize,
-}
-
-struct Tail {
-    run: Arc<Run>,
-    /// Whether the device's own queue orders it before what is enqueued later.
-    in_device_order: bool,
-}
 
 /// On devices whose queues are all in order, the commands of an out-of-order queue are spread over so many.
 const DEVICE_QUEUES: usize = 4;
@@ -274,16 +229,6 @@ impl QueueInner {
         self.device.metrics().refused(error.kind());
         error
     }
-}
-
-/// Whether a command is a barrier, which all later commands of the queue come after.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Barrier {
-    None,
-    /// It waits for what is in its wait list.
-    Listed,
-    /// It waits for all earlier commands of the queue.
-    All,
 }
 
 impl QueueState {

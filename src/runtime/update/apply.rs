@@ -2,9 +2,8 @@
 
 use std::sync::Arc;
 
-use crate::runtime::execution::conflicts::Predecessor;
 use crate::runtime::execution::executable::{ExecutableInner, ExecutableState};
-use crate::runtime::execution::run::Replaced;
+use crate::runtime::execution::run::{Predecessor, Replaced};
 use crate::runtime::execution::submit::check_launched;
 use crate::runtime::execution::template::RunOwner;
 use crate::runtime::finalize::updatable::{Brings, CurrentGraph};

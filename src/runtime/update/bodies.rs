@@ -9,8 +9,7 @@ use std::sync::Arc;
 
 use crate::graph::{self, Content};
 use crate::plan::Origin;
-use crate::runtime::builder::command::Command;
-use crate::runtime::builder::control_flow::Control;
+use crate::runtime::builder::command::{Command, Control};
 use crate::runtime::builder::merged_accesses;
 use crate::runtime::execution::executable::ExecutableInner;
 use crate::runtime::execution::partitions::PartitionWork;

@@ -7,9 +7,8 @@ use tokio::runtime::Handle;
 
 use crate::runtime::completion::spawn::spawn;
 use crate::runtime::completion::wakers::wake_after_locks;
-use crate::runtime::execution::conflicts::Predecessor;
 use crate::runtime::execution::executable::ExecutableInner;
-use crate::runtime::execution::run::Replaced;
+use crate::runtime::execution::run::{Predecessor, Replaced};
 use crate::runtime::execution::submit::check_launched;
 use crate::runtime::finalize::updatable::Updatable;
 use crate::runtime::update::applied::Applied;

@@ -2,9 +2,8 @@
 
 use std::sync::Arc;
 
-use crate::runtime::execution::conflicts::Predecessor;
 use crate::runtime::execution::executable::{ExecutableInner, ExecutableState};
-use crate::runtime::execution::fence::{Fence, FenceGuard, FenceHolder};
+use crate::runtime::execution::run::{Fence, FenceGuard, FenceHolder, Predecessor};
 use crate::runtime::finalize::updatable::{Brings, CurrentGraph, Updatable};
 use crate::runtime::resource::allocation::Allocation;
 

@@ -10,7 +10,7 @@
 //!
 //! A guard replaces nothing, because it may be given up before its turn. But what comes after a guard that
 //! conflicts with everything it does itself waits for that guard alone, and not for what the guard waits
-//! for. A guard that is given up [passes on](Fence::passed_on) what it still waits for.
+//! for. A guard that is given up [passes on](crate::runtime::execution::run::Fence::passed_on) what it still waits for.
 //!
 //! # Locks
 //!
@@ -23,192 +23,21 @@
 //! A submission holds its registers until its run has started. What finds the run there can therefore leave
 //! the waiting to devices, and all submissions that share memory have one order.
 
-mod accesses;
 #[cfg(all(test, wakegraph_loom))]
 mod model;
 mod register;
 
-use std::iter;
 use std::sync::Arc;
 
 use parking_lot::{Mutex, MutexGuard};
 use smallvec::SmallVec;
 
-use crate::runtime::completion::latch::Latch;
-use crate::runtime::execution::executable::{ExecutableInner, ExecutableState};
-use crate::runtime::execution::fence::{Fence, FenceGuard, FenceHolder};
-use crate::runtime::execution::run::Run;
+use crate::runtime::execution::accesses::{Contested, MergedAccesses, UsedAllocation};
+use crate::runtime::execution::executable::{ExecutableId, ExecutableInner, ExecutableState};
+use crate::runtime::execution::run::{FenceGuard, FenceHolder, Predecessor, Predecessors, Run};
 use crate::runtime::resource::allocation::{Allocation, View};
 use crate::types::{Access, AccessMode, Error, ErrorKind, Result};
-pub(crate) use accesses::{MergedAccesses, merged, merged_by_allocation};
-pub(crate) use register::{Contested, ExecutableId, Register, UsedAllocation};
-
-/// Something that has to be over before something else starts.
-#[derive(Debug)]
-pub(crate) enum Predecessor {
-    Run(Arc<Run>),
-    Fence(Arc<Fence>),
-    Guard(Box<GuardAhead>),
-}
-
-/// A guard that has to be over before something else starts, and what that does to the guard's memory.
-#[derive(Clone, Debug)]
-pub(crate) struct GuardAhead {
-    fence: Arc<Fence>,
-    accesses: MergedAccesses,
-}
-
-impl GuardAhead {
-    fn left(&self, is_left: fn(&Predecessor) -> bool) -> impl Iterator<Item = Predecessor> + use<> {
-        let Self { fence, accesses } = self;
-        let guard = Awaited { by: Predecessor::Fence(fence.clone()), accesses: accesses.clone() };
-        left(vec![guard], accesses.clone(), is_left).map(|one| one.by)
-    }
-}
-
-/// What a guard waits for, and what that does to the guard's memory.
-#[derive(Clone, Debug)]
-pub(crate) struct Awaited {
-    pub(crate) by: Predecessor,
-    accesses: MergedAccesses,
-}
-
-impl Awaited {
-    /// If this is a guard that was given up: what has to be waited for in its place by what accesses the
-    /// memory so.
-    pub(crate) fn passed_on_to(&self, accesses: &[Access]) -> impl Iterator<Item = Self> {
-        let all = match &self.by {
-            Predecessor::Fence(fence) => fence.passed_on(),
-            Predecessor::Run(_) | Predecessor::Guard(_) => &[],
-        };
-        all.iter().filter(move |one| accesses::conflict(&one.accesses, accesses)).cloned()
-    }
-}
-
-/// Those that are not over, and, in the place of guards that were given up, what has to be waited for
-/// instead by what accesses the memory so.
-pub(crate) fn not_over(all: Vec<Awaited>, accesses: MergedAccesses) -> impl Iterator<Item = Awaited> {
-    left(all, accesses, |one| !one.is_over())
-}
-
-fn left(
-    mut all: Vec<Awaited>,
-    accesses: MergedAccesses,
-    is_left: fn(&Predecessor) -> bool,
-) -> impl Iterator<Item = Awaited> {
-    iter::from_fn(move || {
-        loop {
-            let one = all.pop()?;
-            if is_left(&one.by) {
-                return Some(one);
-            }
-            all.extend(one.passed_on_to(&accesses));
-        }
-    })
-}
-
-pub(crate) type Predecessors = SmallVec<[Predecessor; 4]>;
-
-impl Predecessor {
-    /// Waits until it has ended, however it did.
-    ///
-    /// # Errors
-    /// If a device may still run it: what it uses is never free again.
-    pub(crate) async fn ended(&self) -> Result<()> {
-        while let Some(first) = self.first_left(|one| !one.is_over()) {
-            first.latch().wait().await;
-            first.given_up().map_or(Ok(()), Err)?;
-        }
-        Ok(())
-    }
-
-    /// Whether it has ended. A device may still run a run that was given up.
-    pub(crate) fn has_ended(&self) -> bool {
-        self.first_unended().is_none()
-    }
-
-    /// What has to be waited for first: this one itself, or something that a guard has passed on which was
-    /// given up.
-    pub(crate) fn first_unended(&self) -> Option<Self> {
-        self.first_left(|one| !one.latch().is_set())
-    }
-
-    /// All of it that has to be waited for: itself, or what a guard has passed on which was given up.
-    pub(crate) fn unended(&self) -> Predecessors {
-        match self {
-            Self::Guard(guard) => guard.left(|one| !one.latch().is_set()).collect(),
-            _ => self.first_unended().into_iter().collect(),
-        }
-    }
-
-    fn first_left(&self, is_left: fn(&Self) -> bool) -> Option<Self> {
-        match self {
-            Self::Guard(guard) => guard.left(is_left).next(),
-            _ => is_left(self).then(|| self.clone()),
-        }
-    }
-
-    /// Whether it has ended, and what it uses is free.
-    pub(crate) fn is_over(&self) -> bool {
-        match self {
-            Self::Run(run) => run.has_freed_memory(),
-            Self::Fence(fence) => fence.is_lifted(),
-            Self::Guard(_) => self.first_left(|one| !one.is_over()).is_none(),
-        }
-    }
-
-    /// Why what it uses is never free again, if a device may still run it although it has ended.
-    pub(crate) fn given_up(&self) -> Option<Error> {
-        match self {
-            Self::Run(run) => run.given_up(),
-            Self::Fence(_) => None,
-            Self::Guard(_) => self.first_left(|one| one.given_up().is_some())?.given_up(),
-        }
-    }
-
-    pub(crate) fn run(&self) -> Option<Arc<Run>> {
-        match self {
-            Self::Run(run) => Some(run.clone()),
-            Self::Fence(_) | Self::Guard(_) => None,
-        }
-    }
-
-    /// The fence of a guard, a loan or a transfer.
-    pub(crate) fn guard(&self) -> Option<&Arc<Fence>> {
-        match self {
-            Self::Run(_) => None,
-            Self::Fence(fence) => Some(fence).filter(|fence| fence.is_of_memory()),
-            Self::Guard(guard) => Some(&guard.fence),
-        }
-    }
-
-    /// Set when it is over, or, of a guard, given up.
-    pub(crate) fn latch(&self) -> &Latch {
-        match self {
-            Self::Run(run) => &run.done,
-            Self::Fence(fence) => &fence.lifted,
-            Self::Guard(guard) => &guard.fence.lifted,
-        }
-    }
-
-    pub(crate) fn address(&self) -> *const () {
-        match self {
-            Self::Run(run) => Arc::as_ptr(run).cast(),
-            Self::Fence(fence) => Arc::as_ptr(fence).cast(),
-            Self::Guard(guard) => Arc::as_ptr(&guard.fence).cast(),
-        }
-    }
-}
-
-impl Clone for Predecessor {
-    fn clone(&self) -> Self {
-        match self {
-            Self::Run(run) => Self::Run(run.clone()),
-            Self::Fence(fence) => Self::Fence(fence.clone()),
-            Self::Guard(guard) => Self::Guard(guard.clone()),
-        }
-    }
-}
+pub(crate) use register::Register;
 
 /// Takes a place in the order for a guard, which waits for its [turn](FenceGuard::turn).
 pub(crate) fn acquire(view: &View, mode: AccessMode, holder: FenceHolder) -> FenceGuard {
@@ -277,7 +106,7 @@ pub(crate) fn guard_of(allocation: &Allocation) -> Option<Predecessor> {
 /// Makes known which memory later runs of an executable use, and none of `before` beside it: the next
 /// submission comes after guards and runs of others that conflict with these uses, and they after it. What
 /// its runs in flight use stays on record until they are over. The accesses of each allocation are
-/// [`merged`].
+/// [merged](crate::runtime::execution::accesses::merged).
 pub(crate) fn register(
     executable: &Arc<ExecutableInner>,
     before: &[Arc<Allocation>],

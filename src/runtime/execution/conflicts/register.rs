@@ -1,25 +1,15 @@
 //! The register of one allocation: which executables use it, and which uses of it may not be over yet.
 
-use std::sync::atomic::{AtomicU64, Ordering, fence};
+use std::sync::atomic::{Ordering, fence};
 use std::sync::{Arc, Weak};
 
-use crate::runtime::execution::conflicts::accesses::{MergedAccesses, conflict, covers};
-use crate::runtime::execution::conflicts::{Awaited, GuardAhead, Predecessor, Predecessors};
-use crate::runtime::execution::executable::{ExecutableInner, ExecutableState};
-use crate::runtime::execution::fence::{Fence, FenceGuard, FenceHolder};
+use crate::runtime::execution::accesses::{MergedAccesses, conflict, covers};
+use crate::runtime::execution::executable::{ExecutableId, ExecutableInner, ExecutableState};
+use crate::runtime::execution::run::{
+    Awaited, Fence, FenceGuard, FenceHolder, GuardAhead, Predecessor, Predecessors,
+};
 use crate::runtime::resource::allocation::Allocation;
 use crate::types::Access;
-
-/// Tells executables apart; never reused.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) struct ExecutableId(u64);
-
-impl ExecutableId {
-    pub(crate) fn unique() -> Self {
-        static NEXT: AtomicU64 = AtomicU64::new(0);
-        Self(NEXT.fetch_add(1, Ordering::Relaxed))
-    }
-}
 
 /// What the order between executables and guards knows about one allocation.
 #[derive(Default)]
@@ -353,69 +343,6 @@ fn writes(accesses: &[Access]) -> bool {
     accesses.iter().any(|access| access.mode.writes())
 }
 
-/// The memory of an executable that others use, or hold guards of, in a conflicting way, in the order of the
-/// resources. Each submission records its run in the registers of these allocations; other allocations cost a
-/// submission nothing.
-#[derive(Clone, Default)]
-pub(crate) struct Contested(Option<Arc<Vec<UsedAllocation>>>);
-
-/// An allocation, and what an executable or a command does to it.
-#[derive(Clone)]
-pub(crate) struct UsedAllocation {
-    pub(crate) allocation: Arc<Allocation>,
-    pub(crate) accesses: MergedAccesses,
-}
-
-impl UsedAllocation {
-    /// An allocation with a single access to it.
-    pub(crate) fn new(allocation: Arc<Allocation>, access: Access) -> Self {
-        Self { allocation, accesses: access.into() }
-    }
-}
-
-impl Contested {
-    pub(crate) fn is_empty(&self) -> bool {
-        self.0.is_none()
-    }
-
-    /// Whether nothing has changed since `other` was cloned from it.
-    pub(super) fn is_same(&self, other: &Self) -> bool {
-        match (&self.0, &other.0) {
-            (Some(ours), Some(theirs)) => Arc::ptr_eq(ours, theirs),
-            (None, None) => true,
-            _ => false,
-        }
-    }
-
-    pub(super) fn iter(&self) -> impl Iterator<Item = &UsedAllocation> {
-        self.0.iter().flat_map(|all| all.iter())
-    }
-
-    fn insert(&mut self, allocation: &Arc<Allocation>, accesses: &MergedAccesses) {
-        let one = UsedAllocation { allocation: allocation.clone(), accesses: accesses.clone() };
-        let all = Arc::make_mut(self.0.get_or_insert_default());
-        match find(all, allocation) {
-            Ok(at) => all[at] = one,
-            Err(at) => all.insert(at, one),
-        }
-    }
-
-    pub(super) fn remove(&mut self, allocation: &Arc<Allocation>) {
-        let Some(all) = &mut self.0 else { return };
-        let Ok(at) = find(all, allocation) else { return };
-        if all.len() == 1 {
-            self.0 = None;
-        } else {
-            Arc::make_mut(all).remove(at);
-        }
-    }
-}
-
-fn find(all: &[UsedAllocation], allocation: &Allocation) -> Result<usize, usize> {
-    let resource = allocation.memory().resource();
-    all.binary_search_by_key(&resource, |one| one.allocation.memory().resource())
-}
-
 /// The executable, if there is still a handle to it or a run in flight. If not, what its runs wrote can be
 /// seen.
 fn alive(executable: &Weak<ExecutableInner>) -> Option<Arc<ExecutableInner>> {
@@ -443,9 +370,9 @@ pub(super) mod tests {
 
     use proptest::prelude::*;
 
-    use super::super::accesses::merged;
-    use super::super::accesses::tests::accesses;
     use super::*;
+    use crate::runtime::execution::accesses::merged;
+    use crate::runtime::execution::accesses::tests::accesses;
     use crate::types::ResourceId;
 
     thread_local! {

@@ -8,12 +8,10 @@ use tokio::time::Instant;
 
 use crate::hal;
 use crate::runtime::completion::clock;
-use crate::runtime::execution::conflicts::Predecessors;
-use crate::runtime::execution::fence::Fence;
 use crate::runtime::execution::host_task::NestedRun;
 use crate::runtime::execution::labels::Labels;
 use crate::runtime::execution::profile::Profile;
-use crate::runtime::execution::run::{EndGuard, HostScheduler, Replaced, Run, RunTrace};
+use crate::runtime::execution::run::{EndGuard, Fence, HostScheduler, Predecessors, Replaced, Run, RunTrace};
 use crate::util::deferred_drop::Failure;
 
 /// What only some runs have.

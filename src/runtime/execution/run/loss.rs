@@ -5,9 +5,8 @@
 //! had not started is not to blame, and that is known here.
 
 use crate::hal::EventStatus;
-use crate::runtime::execution::conflicts::Predecessor;
-use crate::runtime::execution::run::chain::end_in_order;
-use crate::runtime::execution::run::{ENQUEUED, Run, SUCCEEDED, WAITING};
+use crate::runtime::execution::run::order::end_in_order;
+use crate::runtime::execution::run::{ENQUEUED, Predecessor, Run, SUCCEEDED, WAITING};
 use crate::runtime::execution::template::{RunOwner, RunTemplate};
 use crate::sync::Ordering;
 use crate::types::{Error, ErrorKind};

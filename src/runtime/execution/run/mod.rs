@@ -1,21 +1,19 @@
 //! One run of an executable: from `submit` until the last partition is final.
 
 mod cancel;
-mod chain;
 mod ending;
 mod enqueue;
 mod extras;
 mod host_scheduler;
 mod launch;
 mod loss;
+mod order;
 mod pending;
 mod polling;
 mod progress;
-mod record;
 mod slot;
 mod timing;
 mod trace;
-mod turn;
 
 use std::any::Any;
 use std::fmt::{self, Debug};
@@ -28,7 +26,6 @@ use tokio::time::Instant;
 use crate::hal;
 use crate::runtime::completion::latch::Latch;
 use crate::runtime::completion::reactor::Reactor;
-use crate::runtime::execution::conflicts::Predecessor;
 use crate::runtime::execution::deadline;
 use crate::runtime::execution::host_task::{HostTaskOwner, NestedRun};
 use crate::runtime::execution::partitions::PartitionExec;
@@ -51,10 +48,11 @@ pub(crate) use cancel::cancelled;
 pub(crate) use ending::may_still_run;
 pub(crate) use enqueue::{enqueue, enqueue_batch, watch_all};
 pub(crate) use host_scheduler::{HostScheduler, Ready};
-pub(crate) use record::RunRecorder;
+pub(crate) use order::{
+    Awaited, Fence, FenceGuard, FenceHolder, GuardAhead, Predecessor, Predecessors, without_failed,
+};
 pub(crate) use timing::{SpinPlan, Timing};
-pub(crate) use trace::{PartitionMoments, RunTrace};
-pub(crate) use turn::without_failed;
+pub(crate) use trace::{PartitionMoments, RunRecorder, RunTrace};
 
 /// One run. While in flight it owns the executable, and with it all that a device may touch;
 /// the device, the reactor or the task that will report a completion holds a reference to it.

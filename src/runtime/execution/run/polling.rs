@@ -1,7 +1,7 @@
 //! Polling the events of a run.
 
 use crate::hal::EventStatus;
-use crate::runtime::execution::run::chain::end_in_order;
+use crate::runtime::execution::run::order::end_in_order;
 use crate::runtime::execution::run::{ENQUEUED, Run, WAITING};
 use crate::runtime::execution::template::RunTemplate;
 use crate::sync::{Ordering, fence};

@@ -3,10 +3,9 @@
 use std::sync::Arc;
 
 use crate::hal::EventStatus;
-use crate::runtime::execution::conflicts::Predecessor;
 use crate::runtime::execution::labels::list_names;
 use crate::runtime::execution::progress::{PartitionProgress, PartitionState, SubmissionProgress};
-use crate::runtime::execution::run::{ENQUEUED, FAILED, Run, SUCCEEDED};
+use crate::runtime::execution::run::{ENQUEUED, FAILED, Predecessor, Run, SUCCEEDED};
 use crate::runtime::execution::template::RunTemplate;
 use crate::runtime::resource::device::Device;
 use crate::sync::Ordering;

@@ -9,7 +9,7 @@ use tokio::time::Instant;
 
 use crate::runtime::execution::event::Event;
 use crate::runtime::execution::executable::ExecutableInner;
-use crate::runtime::execution::host_task::TaskOutput;
+use crate::runtime::execution::host_guard::TaskOutput;
 use crate::runtime::execution::submission::Submission;
 use crate::runtime::execution::submit::deferred;
 use crate::runtime::execution::submit::start::needs_tokio;

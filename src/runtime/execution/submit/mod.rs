@@ -12,9 +12,9 @@ use std::thread;
 
 use crate::runtime::completion::reactor::Reactor;
 use crate::runtime::completion::wakers::wake_after_locks;
-use crate::runtime::execution::conflicts::{self, Predecessor, Predecessors};
+use crate::runtime::execution::conflicts;
 use crate::runtime::execution::executable::{ExecutableInner, ExecutableState};
-use crate::runtime::execution::run::{Run, without_failed};
+use crate::runtime::execution::run::{Predecessor, Predecessors, Run, without_failed};
 use crate::runtime::execution::stream_tasks::StreamTaskCall;
 use crate::runtime::execution::submission::Submission;
 use crate::runtime::execution::submission_queue::SubmissionQueue;

@@ -6,9 +6,8 @@ use std::sync::Arc;
 use tokio::runtime::Handle;
 
 use crate::hal;
-use crate::runtime::execution::conflicts::{Predecessor, Predecessors};
 use crate::runtime::execution::event::Event;
-use crate::runtime::execution::run::Run;
+use crate::runtime::execution::run::{Predecessor, Predecessors, Run};
 use crate::runtime::execution::submit::deferred::{self, Deferred, Starter, WaitFuture};
 use crate::runtime::execution::submit::start::{host_work, needs_tokio, start};
 use crate::runtime::execution::submit::waits::Waits;

@@ -2,8 +2,8 @@
 
 use tokio::time::Instant;
 
-use crate::runtime::execution::conflicts::Predecessors;
 use crate::runtime::execution::event::Event;
+use crate::runtime::execution::run::Predecessors;
 use crate::runtime::execution::submit::deferred::WaitFuture;
 use crate::runtime::resource::native_event::NativeEvent;
 use crate::util::deferred_drop::Failure;

@@ -1,8 +1,10 @@
-//! What one executable, guard or run does to one allocation, as a list of disjoint ranges of bytes.
+//! The accesses of an executable, a guard or a command to memory: to each allocation a list of disjoint ranges
+//! of bytes.
 
 use std::ops::Deref;
 use std::sync::Arc;
 
+use crate::runtime::resource::allocation::Allocation;
 use crate::types::{Access, AccessMode};
 
 /// What one executable, guard or command does to one allocation, [`merged`]. Cheap to clone.
@@ -51,7 +53,7 @@ impl Deref for MergedAccesses {
 }
 
 /// Whether two lists conflict: some byte is used by both and written by one. Both lists are [`merged`].
-pub(super) fn conflict(ours: &[Access], theirs: &[Access]) -> bool {
+pub(crate) fn conflict(ours: &[Access], theirs: &[Access]) -> bool {
     let (mut a, mut b) = (0, 0);
     while let (Some(x), Some(y)) = (ours.get(a), theirs.get(b)) {
         if x.conflicts_with(y) {
@@ -64,7 +66,7 @@ pub(super) fn conflict(ours: &[Access], theirs: &[Access]) -> bool {
 
 /// Whether everything that conflicts with `theirs` also conflicts with `ours`. Both lists are [`merged`]. May
 /// be false where several of our ranges are needed to cover one of theirs.
-pub(super) fn covers(ours: &[Access], theirs: &[Access]) -> bool {
+pub(crate) fn covers(ours: &[Access], theirs: &[Access]) -> bool {
     let mut ours = ours.iter().peekable();
     theirs.iter().all(|theirs| {
         while ours.next_if(|ours| ours.end < theirs.end).is_some() {}
@@ -108,15 +110,78 @@ pub(crate) fn merged_by_allocation(mut accesses: Vec<Access>) -> Vec<Access> {
     accesses.chunk_by(|a, b| a.resource == b.resource).flat_map(merged).collect()
 }
 
+/// The memory of an executable that others use, or hold guards of, in a conflicting way, in the order of the
+/// resources. Each submission records its run in the registers of these allocations; other allocations cost a
+/// submission nothing.
+#[derive(Clone, Default)]
+pub(crate) struct Contested(Option<Arc<Vec<UsedAllocation>>>);
+
+/// An allocation, and what an executable or a command does to it.
+#[derive(Clone)]
+pub(crate) struct UsedAllocation {
+    pub(crate) allocation: Arc<Allocation>,
+    pub(crate) accesses: MergedAccesses,
+}
+
+impl UsedAllocation {
+    /// An allocation with a single access to it.
+    pub(crate) fn new(allocation: Arc<Allocation>, access: Access) -> Self {
+        Self { allocation, accesses: access.into() }
+    }
+}
+
+impl Contested {
+    pub(crate) fn is_empty(&self) -> bool {
+        self.0.is_none()
+    }
+
+    /// Whether nothing has changed since `other` was cloned from it.
+    pub(super) fn is_same(&self, other: &Self) -> bool {
+        match (&self.0, &other.0) {
+            (Some(ours), Some(theirs)) => Arc::ptr_eq(ours, theirs),
+            (None, None) => true,
+            _ => false,
+        }
+    }
+
+    pub(super) fn iter(&self) -> impl Iterator<Item = &UsedAllocation> {
+        self.0.iter().flat_map(|all| all.iter())
+    }
+
+    pub(super) fn insert(&mut self, allocation: &Arc<Allocation>, accesses: &MergedAccesses) {
+        let one = UsedAllocation { allocation: allocation.clone(), accesses: accesses.clone() };
+        let all = Arc::make_mut(self.0.get_or_insert_default());
+        match find(all, allocation) {
+            Ok(at) => all[at] = one,
+            Err(at) => all.insert(at, one),
+        }
+    }
+
+    pub(super) fn remove(&mut self, allocation: &Arc<Allocation>) {
+        let Some(all) = &mut self.0 else { return };
+        let Ok(at) = find(all, allocation) else { return };
+        if all.len() == 1 {
+            self.0 = None;
+        } else {
+            Arc::make_mut(all).remove(at);
+        }
+    }
+}
+
+fn find(all: &[UsedAllocation], allocation: &Allocation) -> Result<usize, usize> {
+    let resource = allocation.memory().resource();
+    all.binary_search_by_key(&resource, |one| one.allocation.memory().resource())
+}
+
 #[cfg(test)]
-pub(super) mod tests {
+pub(crate) mod tests {
     use proptest::prelude::*;
 
     use super::*;
     use crate::types::ResourceId;
 
     /// Some accesses to one allocation of 50 bytes.
-    pub(in super::super) fn accesses(resource: ResourceId) -> impl Strategy<Value = Vec<Access>> {
+    pub(crate) fn accesses(resource: ResourceId) -> impl Strategy<Value = Vec<Access>> {
         let one = (0usize..40, 0usize..10, any::<bool>()).prop_map(move |(start, len, write)| Access {
             resource,
             start,

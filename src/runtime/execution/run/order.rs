@@ -1,0 +1,648 @@
+//! The order of runs, guards and updates: what each comes after, and its turn, which begins when all of that
+//! has ended.
+//!
+//! | type | what it is |
+//! |---|---|
+//! | [`Predecessor`] | something that a run, a guard or an update comes after |
+//! | [`Fence`], [`FenceGuard`] | the place of a guard or an update in the order, and its owner |
+//!
+//! The registers of memory find out what a run comes after (`conflicts`).
+//!
+//! # The turn of a run
+//!
+//! A run that succeeds has been run in its turn by its devices. One that fails may fail before that: with
+//! what it depends on, when a device is lost, when a driver refuses it, when it is cancelled. It ends only when
+//! all that it comes after has ended, because code that sees it ended uses the memory of everything before it.
+//! No thread and no task awaits that: the run that ends last wakes the end of this one.
+
+use std::cell::{Cell, RefCell};
+use std::collections::{HashSet, VecDeque};
+use std::fmt::{self, Display};
+use std::panic::Location;
+use std::sync::{Arc, OnceLock, Weak};
+use std::task::{Context, Wake, Waker};
+use std::{iter, mem};
+
+use parking_lot::Mutex;
+use smallvec::SmallVec;
+
+use crate::runtime::completion::latch::{Latch, WaiterKey};
+use crate::runtime::completion::wakers::wake_or_defer;
+use crate::runtime::execution::accesses::{MergedAccesses, conflict};
+use crate::runtime::execution::run::Run;
+use crate::runtime::resource::allocation::{Allocation, View};
+use crate::sync::{AtomicBool, Ordering};
+use crate::types::{Access, Error, Result};
+use crate::util::panics::catch_and_log;
+
+/// Something that has to end before something else starts.
+#[derive(Clone, Debug)]
+pub(crate) enum Predecessor {
+    Run(Arc<Run>),
+    /// An update or, in the register of its memory, a guard.
+    Fence(Arc<Fence>),
+    Guard(Box<GuardAhead>),
+}
+
+pub(crate) type Predecessors = SmallVec<[Predecessor; 4]>;
+
+impl Predecessor {
+    /// Waits until it has ended, however it did.
+    ///
+    /// # Errors
+    /// If a device may still run it: what it uses is never free again.
+    pub(crate) async fn ended(&self) -> Result<()> {
+        while let Some(first) = self.left(|one| !one.is_over()).next() {
+            first.latch().wait().await;
+            first.given_up().map_or(Ok(()), Err)?;
+        }
+        Ok(())
+    }
+
+    /// Whether it has ended. A device may still run a run that was given up.
+    pub(crate) fn has_ended(&self) -> bool {
+        self.unended().next().is_none()
+    }
+
+    /// All of it that has to be waited for: itself, or what a guard has passed on which was given up.
+    pub(crate) fn unended(&self) -> impl Iterator<Item = Self> + use<> {
+        self.left(|one| !one.latch().is_set())
+    }
+
+    fn left(&self, is_left: fn(&Self) -> bool) -> impl Iterator<Item = Self> + use<> {
+        let (own, passed_on) = match self {
+            Self::Guard(guard) => (None, Some(guard.left(is_left))),
+            _ => (is_left(self).then(|| self.clone()), None),
+        };
+        own.into_iter().chain(passed_on.into_iter().flatten())
+    }
+
+    /// Whether it has ended, and what it uses is free.
+    pub(crate) fn is_over(&self) -> bool {
+        match self {
+            Self::Run(run) => run.has_freed_memory(),
+            Self::Fence(fence) => fence.is_lifted(),
+            Self::Guard(_) => self.left(|one| !one.is_over()).next().is_none(),
+        }
+    }
+
+    /// Why what it uses is never free again, if a device may still run it although it has ended.
+    pub(crate) fn given_up(&self) -> Option<Error> {
+        match self {
+            Self::Run(run) => run.given_up(),
+            Self::Fence(_) => None,
+            Self::Guard(_) => self.left(|one| one.given_up().is_some()).next()?.given_up(),
+        }
+    }
+
+    pub(crate) fn run(&self) -> Option<Arc<Run>> {
+        match self {
+            Self::Run(run) => Some(run.clone()),
+            Self::Fence(_) | Self::Guard(_) => None,
+        }
+    }
+
+    /// The fence of a guard, a loan or a transfer.
+    pub(crate) fn guard(&self) -> Option<&Arc<Fence>> {
+        match self {
+            Self::Run(_) => None,
+            Self::Fence(fence) => Some(fence).filter(|fence| fence.is_of_memory()),
+            Self::Guard(guard) => Some(&guard.fence),
+        }
+    }
+
+    /// Set when it has ended.
+    pub(crate) fn latch(&self) -> &Latch {
+        match self {
+            Self::Run(run) => &run.done,
+            Self::Fence(fence) => &fence.lifted,
+            Self::Guard(guard) => &guard.fence.lifted,
+        }
+    }
+
+    pub(crate) fn address(&self) -> *const () {
+        match self {
+            Self::Run(run) => Arc::as_ptr(run).cast(),
+            Self::Fence(fence) => Arc::as_ptr(fence).cast(),
+            Self::Guard(guard) => Arc::as_ptr(&guard.fence).cast(),
+        }
+    }
+}
+
+/// A guard that has to be over before something else starts, and what that does to the guard's memory.
+#[derive(Clone, Debug)]
+pub(crate) struct GuardAhead {
+    pub(crate) fence: Arc<Fence>,
+    pub(crate) accesses: MergedAccesses,
+}
+
+impl GuardAhead {
+    fn left(&self, is_left: fn(&Predecessor) -> bool) -> impl Iterator<Item = Predecessor> + use<> {
+        let Self { fence, accesses } = self;
+        let guard = Awaited { by: Predecessor::Fence(fence.clone()), accesses: accesses.clone() };
+        left(vec![guard], accesses.clone(), is_left).map(|one| one.by)
+    }
+}
+
+/// What a guard waits for, and what that does to the guard's memory.
+#[derive(Clone, Debug)]
+pub(crate) struct Awaited {
+    pub(crate) by: Predecessor,
+    pub(crate) accesses: MergedAccesses,
+}
+
+impl Awaited {
+    /// If this is a guard that was given up: what has to be waited for in its place by what accesses the
+    /// memory so.
+    pub(crate) fn passed_on_to(&self, accesses: &[Access]) -> impl Iterator<Item = Self> {
+        let all = match &self.by {
+            Predecessor::Fence(fence) => fence.passed_on(),
+            Predecessor::Run(_) | Predecessor::Guard(_) => &[],
+        };
+        all.iter().filter(move |one| conflict(&one.accesses, accesses)).cloned()
+    }
+}
+
+/// Those that are not over, and, in the place of guards that were given up, what has to be waited for
+/// instead by what accesses the memory so.
+pub(crate) fn not_over(all: Vec<Awaited>, accesses: MergedAccesses) -> impl Iterator<Item = Awaited> {
+    left(all, accesses, |one| !one.is_over())
+}
+
+fn left(
+    mut all: Vec<Awaited>,
+    accesses: MergedAccesses,
+    is_left: fn(&Predecessor) -> bool,
+) -> impl Iterator<Item = Awaited> {
+    iter::from_fn(move || {
+        loop {
+            let one = all.pop()?;
+            if is_left(&one.by) {
+                return Some(one);
+            }
+            all.extend(one.passed_on_to(&accesses));
+        }
+    })
+}
+
+/// The owner of a place in the order, as reports name it. It keeps no memory alive.
+#[derive(Debug)]
+pub(crate) enum FenceHolder {
+    Update,
+    /// A guard, a loan or a transfer, which a task of the user's gives up.
+    Memory {
+        kind: &'static str,
+        allocation: Weak<Allocation>,
+        /// Where the user asked for it, if that is known.
+        location: Option<&'static Location<'static>>,
+    },
+}
+
+impl FenceHolder {
+    /// The holder of a view; `kind` reads like "a guard of the host buffer".
+    pub(crate) fn of(view: &View, kind: &'static str, location: Option<&'static Location<'static>>) -> Self {
+        Self::Memory { kind, allocation: Arc::downgrade(&view.allocation), location }
+    }
+}
+
+impl Display for FenceHolder {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self::Memory { kind, allocation, location } = self else {
+            return f.write_str("an update of its executable");
+        };
+        f.write_str(kind)?;
+        if let Some(allocation) = allocation.upgrade() {
+            write!(f, " {allocation:?}")?;
+        }
+        location.map_or(Ok(()), |location| write!(f, ", requested at {location}"))
+    }
+}
+
+/// Closed while a host guard waits for its turn or is held; submissions that conflict with it wait
+/// for it to open.
+#[derive(Debug)]
+pub(crate) struct Fence {
+    pub(crate) lifted: Latch,
+    /// Set before the fence of a guard opens that is given up before its turn: what the guard still waited
+    /// for. What waits for the guard waits for that from then on, as far as it conflicts with it.
+    passed_on: OnceLock<Vec<Awaited>>,
+    holder: FenceHolder,
+    /// Whether its guard has to wait itself.
+    waits: AtomicBool,
+}
+
+impl Fence {
+    fn new(holder: FenceHolder) -> Self {
+        Self { lifted: Latch::new(), passed_on: OnceLock::new(), holder, waits: AtomicBool::new(false) }
+    }
+
+    /// Whether a task of the user's gives it up: a guard, a loan or a transfer.
+    pub(crate) fn is_of_memory(&self) -> bool {
+        matches!(self.holder, FenceHolder::Memory { .. })
+    }
+
+    pub(crate) fn is_lifted(&self) -> bool {
+        self.lifted.is_set()
+    }
+
+    /// What a guard that was given up waited for.
+    pub(crate) fn passed_on(&self) -> &[Awaited] {
+        self.passed_on.get().map_or(&[], Vec::as_slice)
+    }
+}
+
+impl Display for Fence {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.holder.fmt(f)?;
+        match self.waits.load(Ordering::Relaxed) {
+            true => f.write_str(", which waits for its turn itself"),
+            false => Ok(()),
+        }
+    }
+}
+
+impl Drop for Fence {
+    // The compiler's own drop would recurse once for each guard that was given up behind another one.
+    fn drop(&mut self) {
+        let mut pending = self.passed_on.take().unwrap_or_default();
+        while let Some(one) = pending.pop() {
+            if let Predecessor::Fence(fence) = one.by
+                && let Some(mut fence) = Arc::into_inner(fence)
+            {
+                pending.append(&mut fence.passed_on.take().unwrap_or_default());
+            }
+        }
+    }
+}
+
+/// Opens its fence when dropped.
+#[derive(Debug)]
+pub(crate) struct FenceGuard {
+    fence: Arc<Fence>,
+    /// What a guard waits for, until its turn has come.
+    waits: Option<Box<GuardWaits>>,
+}
+
+#[derive(Debug)]
+struct GuardWaits {
+    /// What the guard does to the memory.
+    accesses: MergedAccesses,
+    before: Vec<Awaited>,
+}
+
+impl FenceGuard {
+    pub(crate) fn new(holder: FenceHolder) -> Self {
+        Self::of(Arc::new(Fence::new(holder)))
+    }
+
+    fn of(fence: Arc<Fence>) -> Self {
+        Self { fence, waits: None }
+    }
+
+    /// With the fence of a guard that is gone, unless something still refers to that.
+    pub(crate) fn reuse(fence: Option<Arc<Fence>>, holder: FenceHolder) -> Self {
+        let Some(mut fence) = fence else { return Self::new(holder) };
+        match Arc::get_mut(&mut fence) {
+            Some(unused) => {
+                *unused = Fence::new(holder);
+                Self::of(fence)
+            }
+            None => Self::new(holder),
+        }
+    }
+
+    pub(crate) fn fence(&self) -> &Arc<Fence> {
+        &self.fence
+    }
+
+    /// Sets what the guard has to wait for, and what it does to the memory.
+    pub(crate) fn set_before(&mut self, accesses: MergedAccesses, before: Vec<Awaited>) {
+        if !before.is_empty() {
+            self.fence.waits.store(true, Ordering::Relaxed);
+            self.waits = Some(Box::new(GuardWaits { accesses, before }));
+        }
+    }
+
+    /// What the guard has to wait for.
+    pub(crate) fn before(&self) -> impl Iterator<Item = Predecessor> {
+        let waits = self.waits.as_ref().map(|waits| (waits.before.clone(), waits.accesses.clone()));
+        waits.into_iter().flat_map(|(before, accesses)| not_over(before, accesses)).map(|one| one.by)
+    }
+
+    /// Waits until everything before the guard has ended.
+    ///
+    /// # Errors
+    /// If a device may still run some of it: the memory is never free again.
+    ///
+    /// # Cancel safety
+    /// Cancel safe. A guard that is dropped before its turn passes on what it waits for.
+    pub(crate) async fn turn(&mut self) -> Result<()> {
+        while let Some(waits) = &mut self.waits {
+            let Some(last) = waits.before.last().cloned() else {
+                self.waits = None;
+                self.fence.waits.store(false, Ordering::Relaxed);
+                break;
+            };
+            last.by.ended().await?;
+            waits.before.pop();
+            waits.before.extend(last.passed_on_to(&waits.accesses));
+        }
+        Ok(())
+    }
+}
+
+impl Drop for FenceGuard {
+    fn drop(&mut self) {
+        if let Some(waits) = self.waits.take() {
+            let GuardWaits { accesses, mut before } = *waits;
+            before = not_over(mem::take(&mut before), accesses).collect();
+            if !before.is_empty() {
+                let _ = self.fence.passed_on.set(before);
+            }
+        }
+        self.fence.lifted.set();
+    }
+}
+
+impl Run {
+    /// The run may fail before its turn, which is after all of `earlier`. Called before it starts.
+    pub(crate) fn set_comes_after(self: &Arc<Self>, earlier: Predecessors) {
+        if earlier.is_empty() {
+            return;
+        }
+        let mut inner = self.inner.lock();
+        let until_end = &mut inner.extras.get_or_make().until_end;
+        (until_end.comes_after, until_end.this) = (earlier, Some(self.clone()));
+        drop(inner);
+        self.progress.keeps_order.store(true, Ordering::Release);
+    }
+
+    /// Everything that the run comes after has ended, and it starts only now.
+    pub(crate) fn set_in_turn(&self) {
+        let taken = self.inner.lock().extras.if_made(|extras| {
+            let until_end = &mut extras.until_end;
+            (mem::take(&mut until_end.comes_after), until_end.guard.take(), until_end.this.take())
+        });
+        drop(taken);
+        self.progress.keeps_order.store(false, Ordering::Release);
+    }
+
+    /// Notes a guard that the run comes after, itself or behind others, so that what gives the run up early
+    /// need not look at all of these. Called before it starts, by what has it wait on the host: only such
+    /// a run comes after a guard.
+    pub(crate) fn note_guard(&self) {
+        let guard = self.comes_after().iter().find_map(|earlier| match earlier {
+            Predecessor::Run(run) => run.noted_guard(),
+            _ => earlier.guard().cloned(),
+        });
+        if guard.is_some() {
+            self.inner.lock().extras.get_or_make().until_end.guard = guard;
+        }
+    }
+
+    /// That guard, whether or not it has been dropped.
+    pub(super) fn noted_guard(&self) -> Option<Arc<Fence>> {
+        self.extra(|extras| extras.until_end.guard.clone())
+    }
+
+    /// Whether the run comes after a guard, itself or behind others, and the guard has not been dropped:
+    /// only a task of the user's can end that, maybe the one that awaits this run.
+    pub(crate) fn is_behind_guard(&self) -> bool {
+        let Some(guard) = self.noted_guard() else { return false };
+        if !guard.is_lifted() {
+            return true;
+        }
+        let (mut stack, mut seen) = (self.comes_after(), HashSet::new());
+        while let Some(next) = stack.pop() {
+            for next in next.unended().filter(|next| seen.insert(next.address())) {
+                match &next {
+                    Predecessor::Run(run) if run.noted_guard().is_some_and(|guard| !guard.is_lifted()) => {
+                        return true;
+                    }
+                    Predecessor::Run(run) => stack.extend(run.comes_after()),
+                    _ if next.guard().is_some() => return true,
+                    _ => {}
+                }
+            }
+        }
+        false
+    }
+
+    /// Whether it has failed before its turn, and a guard keeps it from ending.
+    pub(crate) fn has_failed_behind_guard(&self) -> bool {
+        self.awaits_turn() && self.is_behind_guard()
+    }
+
+    /// What the run comes after, until it is over.
+    pub(crate) fn comes_after(&self) -> Predecessors {
+        self.extra(|extras| extras.until_end.comes_after.clone())
+    }
+
+    /// Whether it may fail before its turn. What devices order behind such a run may fail with it.
+    pub(crate) fn keeps_order(&self) -> bool {
+        self.progress.keeps_order.load(Ordering::Acquire)
+    }
+
+    /// Whether it has failed before its turn.
+    pub(crate) fn awaits_turn(&self) -> bool {
+        self.progress.awaits_turn.load(Ordering::Acquire) && !self.is_done()
+    }
+
+    /// Whether all that a run comes after has ended, of which all partitions are over. If it has not, the run
+    /// ends with the last of it.
+    pub(super) fn is_in_turn(&self) -> bool {
+        let (this, earlier) =
+            self.extra(|extras| (extras.until_end.this.clone(), extras.until_end.comes_after.clone()));
+        let Some(run) = this.filter(|_| !earlier.iter().all(Predecessor::has_ended)) else { return true };
+        if !self.progress.awaits_turn.swap(true, Ordering::AcqRel) {
+            let turn = AwaitedTurn { run, earlier: Mutex::new(earlier) };
+            // The caller may hold locks.
+            wake_or_defer(Waker::from(Arc::new(turn)));
+        }
+        false
+    }
+}
+
+/// What has to be waited for in the place of `order`: of a run that has failed before its turn, what it still
+/// comes after. Its events tell nothing of that.
+pub(crate) fn without_failed(order: Predecessors) -> Predecessors {
+    let failed = |one: &Predecessor| matches!(one, Predecessor::Run(run) if run.awaits_turn());
+    if !order.iter().any(failed) {
+        return order;
+    }
+    let (mut waiting, mut seen) = (Predecessors::new(), HashSet::new());
+    let mut stack = order;
+    while let Some(next) = stack.pop() {
+        if next.is_over() || !seen.insert(next.address()) {
+            continue;
+        }
+        match &next {
+            Predecessor::Run(run) if run.awaits_turn() => stack.extend(run.comes_after()),
+            _ => waiting.push(next),
+        }
+    }
+    waiting
+}
+
+/// What a run that has failed still waits for.
+struct AwaitedTurn {
+    run: Arc<Run>,
+    earlier: Mutex<Predecessors>,
+}
+
+thread_local! {
+    // The end of one run may be what the next waits for. A queue instead of nested calls: there may
+    // be thousands.
+    static TURN: (RefCell<VecDeque<Arc<AwaitedTurn>>>, Cell<bool>) =
+        const { (RefCell::new(VecDeque::new()), Cell::new(false)) };
+}
+
+impl Wake for AwaitedTurn {
+    fn wake(self: Arc<Self>) {
+        let turn = self.clone();
+        let queued = TURN.try_with(|(queue, busy)| {
+            queue.borrow_mut().push_back(turn);
+            if busy.replace(true) {
+                return;
+            }
+            while let Some(next) = { queue.borrow_mut().pop_front() } {
+                // Ending a run wakes others; a waker that panics must not leave the queue busy for ever.
+                catch_and_log("a waker", || next.check());
+            }
+            busy.set(false);
+        });
+        if queued.is_err() {
+            // The thread is ending and has no queue any more.
+            self.check();
+        }
+    }
+}
+
+impl AwaitedTurn {
+    /// Ends the run if nothing is left to wait for; else the next to end checks again.
+    fn check(self: &Arc<Self>) {
+        let waker = Waker::from(self.clone());
+        let context = Context::from_waker(&waker);
+        // One after the other: each wakes this once.
+        while let Some(next) = { self.earlier.lock().last().cloned() } {
+            if let Some(first) = next.unended().next() {
+                if first.latch().poll(&context, &mut WaiterKey::default()).is_pending() {
+                    return;
+                }
+                continue;
+            }
+            let ended = self.earlier.lock().pop();
+            drop(ended);
+        }
+        self.run.complete();
+    }
+}
+
+/// Ends those of `runs` that their devices are done with, and before each of them those that it comes after.
+///
+/// A run that ends makes sure that those it comes after have ended before. It finds that done here,
+/// and need not call itself for a whole chain.
+pub(super) fn end_in_order(runs: &[Arc<Run>]) {
+    if runs.is_empty() {
+        return;
+    }
+    let mut stack: SmallVec<[(Arc<Run>, ChainStep); 4]> =
+        runs.iter().map(|run| (run.clone(), ChainStep::Predecessors)).collect();
+    while let Some((run, next)) = stack.pop() {
+        match next {
+            ChainStep::Predecessors if run.has_unseen_end() => {
+                let predecessors = run.predecessors();
+                stack.push((run, ChainStep::Itself));
+                stack.extend(predecessors.into_iter().map(|run| (run, ChainStep::Predecessors)));
+            }
+            ChainStep::Predecessors => {}
+            ChainStep::Itself => run.poll_events(),
+        }
+    }
+}
+
+/// What is to be done for a run on the stack.
+enum ChainStep {
+    Predecessors,
+    Itself,
+}
+
+#[cfg(test)]
+mod tests {
+    use std::thread::Builder;
+
+    use crate::runtime::{Device, Event, ExecutableGraph, Graph, Submission, WakePolicy};
+    use crate::testing::{FakeControl, FakeDevice, FakeOptions};
+    use crate::types::{Error, ErrorKind};
+
+    const LINKS: usize = if cfg!(miri) { 50 } else { 100_000 };
+
+    /// A device where nobody but a submission sees an end.
+    fn device() -> (Device, FakeControl) {
+        let (device, control) = FakeDevice::open(FakeOptions::new().manual(true).notifies(false));
+        let device = Device::from_hal(device);
+        device.set_wake_policy(WakePolicy::Efficient);
+        (device, control)
+    }
+
+    fn fill(device: &Device) -> ExecutableGraph {
+        let x = device.buffer::<u32>(4).unwrap();
+        let mut graph = Graph::new(device);
+        graph.fill(&x, 1);
+        graph.finalize().unwrap()
+    }
+
+    /// Submissions in a chain: gives an event of the first, one in the middle, and the last.
+    fn chain(first: Submission, mut next: impl FnMut(&Submission) -> Submission) -> (Vec<Event>, Submission) {
+        let mut events = vec![first.event()];
+        let mut last = first;
+        for link in 1..LINKS {
+            last = next(&last);
+            if link == LINKS / 2 {
+                events.push(last.event());
+            }
+        }
+        (events, last)
+    }
+
+    /// Lets the device end all, and sees the end of `last` first, on a thread on which recursion
+    /// along the chain would abort the process.
+    fn finish(device: &Device, last: Submission, end: impl FnOnce()) -> Event {
+        let _only_the_submission_looks = device.reactor().unwrap().pause();
+        end();
+        let look = move || {
+            while !last.is_finished() {}
+            last.event()
+        };
+        Builder::new().stack_size(256 << 10).spawn(look).unwrap().join().unwrap()
+    }
+
+    #[test]
+    fn a_long_chain_of_dependencies_ends() {
+        for fails in [false, true] {
+            let (device, control) = device();
+            let exec = fill(&device);
+            let (mut events, last) = chain(exec.submit(), |last| exec.prepare().after(last).submit());
+            if fails {
+                control.fail_next(Error::new(ErrorKind::OutOfMemory, "the first fails"));
+            }
+            events.push(finish(&device, last, || _ = control.complete_all()));
+            for event in events {
+                assert!(event.is_finished());
+                let failure = event.run().result().err().map(|error| error.kind());
+                assert_eq!(failure, fails.then_some(ErrorKind::OutOfMemory));
+            }
+        }
+    }
+
+    #[test]
+    fn a_long_chain_of_dependencies_ends_with_its_device() {
+        let (device, control) = device();
+        let exec = fill(&device);
+        let (mut events, last) = chain(exec.submit(), |last| exec.prepare().after(last).submit());
+        events.push(finish(&device, last, || control.lose_device()));
+        for event in events {
+            assert_eq!(event.run().result().unwrap_err().kind(), ErrorKind::DeviceLost);
+        }
+    }
+}
