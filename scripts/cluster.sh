@@ -5,9 +5,10 @@
 #   scripts/cluster.sh             # its tests, then three workers of which one is killed and started again, ten times
 #   scripts/cluster.sh opencl:0    # with workers on another device
 set -euo pipefail
-cd "$(dirname "$0")/.."
+cd "$(dirname "$0")/../examples/cluster"
+export CARGO_TARGET_DIR=$PWD/../../target
 
-cargo clippy --locked -p wakegraph-cluster --no-deps --all-targets -- -D warnings
-cargo test --locked -p wakegraph-cluster
+cargo clippy --locked --no-deps --all-targets -- -D warnings
+cargo test --locked
 # Fails if a request does, or if a worker has no requests again within a second after its return.
-cargo run --locked --release -p wakegraph-cluster -- demo --device "${1:-host}" --kills 10
+cargo run --locked --release -- demo --device "${1:-host}" --kills 10

@@ -4,7 +4,8 @@
 #
 #   scripts/jobs.sh [DEVICE]
 set -euo pipefail
-cd "$(dirname "$0")/.."
+cd "$(dirname "$0")/../examples/cluster"
+export CARGO_TARGET_DIR=$PWD/../../target
 
 if ! PATH=$PATH:/usr/sbin command -v nats-server > /dev/null; then
     root=()
@@ -13,5 +14,5 @@ if ! PATH=$PATH:/usr/sbin command -v nats-server > /dev/null; then
     "${apt[@]}" update
     "${apt[@]}" install --yes --no-install-recommends nats-server >&2
 fi
-cargo clippy --locked -p wakegraph-cluster --no-deps --features jobs --bin jobs -- -D warnings
-cargo run --locked --release -p wakegraph-cluster --features jobs --bin jobs -- demo --device "${1:-host}"
+cargo clippy --locked --no-deps --features jobs --bin jobs -- -D warnings
+cargo run --locked --release --features jobs --bin jobs -- demo --device "${1:-host}"

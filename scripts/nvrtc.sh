@@ -4,7 +4,7 @@
 #
 #   scripts/nvrtc.sh [DIRECTORY]
 #   cargo test --test cuda_kernels                                      # every kernel in the portable dialect
-#   LD_LIBRARY_PATH=target/nvrtc cargo test --lib backend::cuda::program    # the compiler's errors
+#   LD_LIBRARY_PATH=target/nvrtc cargo test -p wakegraph-cuda --lib program    # the compiler's errors
 set -euo pipefail
 cd "$(dirname "$0")/.."
 directory=$(realpath -m "${1:-target/nvrtc}")

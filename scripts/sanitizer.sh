@@ -21,5 +21,5 @@ run_under() {
   local target
   target=$(rustc -vV | sed -n 's/^host: //p')
   RUSTC_BOOTSTRAP=1 RUSTFLAGS="-Zsanitizer=$sanitizer $extra ${RUSTFLAGS:-}" PROPTEST_CASES="${PROPTEST_CASES:-32}" \
-    cargo test --locked ${build_std:+-Zbuild-std="$build_std"} --features "tokio-console${features:+,$features}" --no-fail-fast --target "$target" --target-dir "target/$sanitizer" "$@"
+    cargo test --locked --workspace ${build_std:+-Zbuild-std="$build_std"} --features "tokio-console${features:+,$features}" --no-fail-fast --target "$target" --target-dir "target/$sanitizer" "$@"
 }

@@ -29,6 +29,5 @@ pages! {
     from_a_gpu_thread: "from-a-gpu-thread-and-a-channel.md"
     from_cuda_graphs: "from-cuda-graphs.md"
     from_sycl_graph: "from-sycl-graph.md"
-    #[cfg(feature = "unstable-hal")]
     from_unified_runtime: "from-unified-runtime.md"
 }

@@ -1,26 +1,13 @@
 #![doc = include_str!("../README.md")]
 #![deny(clippy::print_stdout, clippy::print_stderr)]
-#![cfg_attr(
-    not(feature = "unstable-hal"),
-    allow(rustdoc::private_intra_doc_links, reason = "links into `hal` lead somewhere with all features")
-)]
-
 pub mod backend;
 pub mod graph;
 #[cfg(doctest)]
 mod guide;
-#[cfg(feature = "unstable-hal")]
-pub mod hal;
-#[cfg(not(feature = "unstable-hal"))]
-#[allow(dead_code, unreachable_pub, unused_imports, reason = "public with the feature `unstable-hal`")]
-mod hal;
 pub mod plan;
 mod runtime;
 pub mod service;
 mod sync;
-#[cfg(any(test, feature = "test-util"))]
-pub mod testing;
-mod types;
 mod util;
 
 pub use graph::{GraphId, GraphProperties, NodeId, NodePath};
@@ -44,3 +31,7 @@ pub use types::{
     Access, AccessMode, BoxError, CommandKind, CommandKinds, DeviceId, Error, ErrorKind, Fault, Pitch,
     Priority, Range, RangeBound, Rect, ResourceId, Result,
 };
+pub use wakegraph_hal as hal;
+use wakegraph_hal as types;
+#[cfg(any(test, feature = "test-util"))]
+pub use wakegraph_hal::fake as testing;

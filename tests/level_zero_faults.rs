@@ -7,7 +7,7 @@
 
 mod common;
 mod spirv;
-#[path = "../src/backend/level_zero/sys/types.rs"]
+#[path = "../crates/wakegraph-level-zero/src/sys/types.rs"]
 mod types;
 
 use std::borrow::Cow;

@@ -4,7 +4,7 @@
 #![expect(unsafe_code, reason = "loads the driver and calls it")]
 
 mod spirv;
-#[path = "../src/backend/level_zero/sys/types.rs"]
+#[path = "../crates/wakegraph-level-zero/src/sys/types.rs"]
 mod types;
 
 use std::path::PathBuf;

@@ -2,7 +2,7 @@
 //! this crate.
 #![expect(unsafe_code, reason = "calls the driver")]
 
-#[path = "../../src/backend/level_zero/sys/types.rs"]
+#[path = "../../crates/wakegraph-level-zero/src/sys/types.rs"]
 mod types;
 
 use std::ffi::{CStr, OsString, c_void};

@@ -63,8 +63,10 @@ fn cells() -> Result<Vec<Cell>, String> {
 /// The backend that the tests of a file run on. Files that are no backend's run on the host device and on the
 /// fake one.
 fn backend_of(file: &str) -> &'static str {
-    let start = ["tests/", "src/backend/"].iter().find_map(|folder| file.strip_prefix(folder));
-    let named = COLUMNS.iter().find(|(_, backend)| start.is_some_and(|name| name.starts_with(backend)));
+    let start = ["tests/", "crates/wakegraph-"].iter().find_map(|folder| file.strip_prefix(folder));
+    let named = COLUMNS
+        .iter()
+        .find(|(_, backend)| start.is_some_and(|name| name.replace('-', "_").starts_with(backend)));
     named.map_or("host", |(_, backend)| backend)
 }
 

@@ -8,7 +8,7 @@ use wakegraph::AccessMode;
 use wakegraph::hal::{Param, ParamKind, dialect};
 
 /// Where kernels are: in files of their own, and in Rust's string literals.
-const FOLDERS: [&str; 4] = ["examples", "tests", "benches", "src/backend/hip"];
+const FOLDERS: [&str; 4] = ["examples", "tests", "benches", "crates/wakegraph-hip/src"];
 
 /// Files with kernels that are wrong on purpose, or not written out.
 const LEFT_OUT: [&str; 5] = [

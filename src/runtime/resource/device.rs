@@ -155,8 +155,7 @@ impl Device {
     }
 
     /// A device of the backend contract, whose use is [validated](hal::ValidatedDevice): for backends
-    /// outside this crate (with the feature `unstable-hal`), and for devices opened with options of
-    /// their own.
+    /// outside this repository, and for devices opened with options of their own.
     pub fn from_hal(device: Arc<dyn hal::Device>) -> Self {
         Self::validated(hal::ValidatedDevice::new(device))
     }
@@ -216,8 +215,8 @@ impl Device {
         kinds
     }
 
-    /// The device of the backend contract, behind its validation. The contract is unstable; naming
-    /// its types needs the feature `unstable-hal`.
+    /// The device of the backend contract, behind its validation. The contract has a
+    /// version of its own.
     pub fn hal(&self) -> &hal::ValidatedDevice {
         &self.inner.hal
     }

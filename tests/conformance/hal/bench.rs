@@ -129,7 +129,6 @@ pub(crate) fn source(name: &str, params: &[Param]) -> String {
             }
             ParamKind::Buffer { element_size, .. } => format!("SLICE(const u{}, p{index})", 8 * element_size),
             ParamKind::Local { element_size } => format!("LOCAL_SLICE(u{}, p{index})", 8 * element_size),
-            other => panic!("a parameter of an unknown kind: {other:?}"),
         });
     }
     format!("KERNEL({name}, ({})) {{}}\n", list.join(", "))

@@ -1,0 +1,199 @@
+//! A device's context: made current for each call, and remembered as lost once a fault has ended
+//! it.
+#![expect(unsafe_code, reason = "calls the driver")]
+
+use std::any::Any;
+use std::ffi::{CStr, c_char, c_int};
+
+use wakegraph_hal::support::health::DeviceHealth;
+use wakegraph_hal::support::streams::{CaptureModes, CaptureRelaxed, DriverContext};
+use wakegraph_hal::{Error, ErrorKind, Result};
+
+use super::sys::{
+    CU_STREAM_CAPTURE_MODE_RELAXED, CUDA_ERROR_INVALID_CONTEXT, CUcontext, CUdevice, CUdevice_attribute,
+    CudaFailure, CudaLibrary, Driver, call, get,
+};
+
+/// The primary context of a device, or one of the application's. Every object of the device keeps it alive.
+#[derive(Debug)]
+pub(super) struct CudaContext {
+    pub(super) driver: &'static Driver,
+    pub(super) device: CUdevice,
+    pub(super) raw: CUcontext,
+    pub(super) health: DeviceHealth,
+    owner: ContextOwner,
+}
+
+/// What keeps a context.
+#[derive(Debug)]
+enum ContextOwner {
+    /// The driver, which counts how often the primary context has been retained.
+    Driver,
+    /// What the application has given. Contexts that it creates are not counted.
+    Application { _keep_alive: Box<dyn Any + Send + Sync> },
+}
+
+// SAFETY: any thread may use a context, and several may do so at a time.
+unsafe impl Send for CudaContext {}
+// SAFETY: as for `Send`.
+unsafe impl Sync for CudaContext {}
+
+/// While this lives, the context is current on this thread, and the thread is [`CaptureRelaxed`].
+#[must_use = "the context is current only as long as this lives"]
+pub(super) struct BoundContext<'a> {
+    driver: &'a Driver,
+    pushed: bool,
+    _relaxed: CaptureRelaxed<'a, Driver>,
+}
+
+impl CaptureModes for Driver {
+    type Codes = CudaLibrary;
+    const RELAXED: u32 = CU_STREAM_CAPTURE_MODE_RELAXED;
+
+    fn exchange_mode(&self, mode: &mut u32) -> Result<(), CudaFailure> {
+        // SAFETY: the pointer is valid for a number, which is a mode.
+        unsafe { call!(self, cuThreadExchangeStreamCaptureMode(mode)) }
+    }
+}
+
+impl CudaContext {
+    pub(super) fn retain(driver: &'static Driver, index: usize) -> Result<Self> {
+        let device = device(driver, index)?;
+        let _relaxed = CaptureRelaxed::enter(driver)?;
+        // SAFETY: the driver gave the device.
+        let raw = unsafe { get!(driver, cuDevicePrimaryCtxRetain(device)) }?;
+        let health = DeviceHealth::new(format!("cuda:{index}"));
+        Ok(Self { driver, device, raw, health, owner: ContextOwner::Driver })
+    }
+
+    /// A context that the application has created, and that lives as long as `keep_alive`.
+    ///
+    /// # Safety
+    /// The context is null or live.
+    pub(super) unsafe fn lent(
+        driver: &'static Driver,
+        raw: CUcontext,
+        keep_alive: Box<dyn Any + Send + Sync>,
+    ) -> Result<Self> {
+        let invalid = |why| Error::new(ErrorKind::InvalidArgument, why);
+        if raw.is_null() {
+            return Err(invalid("a null handle is no context"));
+        }
+        let device: CUdevice = {
+            let _bound = bind(driver, raw).map_err(|failure| match failure.code {
+                CUDA_ERROR_INVALID_CONTEXT => {
+                    invalid("the handle is not that of a context").caused_by(Error::from(failure))
+                }
+                _ => failure.into(),
+            })?;
+            // SAFETY: the context is current.
+            unsafe { get!(driver, cuCtxGetDevice()) }?
+        };
+        for index in 0..count(driver)? {
+            if self::device(driver, index)? == device {
+                let health = DeviceHealth::new(format!("cuda:{index}"));
+                let owner = ContextOwner::Application { _keep_alive: keep_alive };
+                return Ok(Self { driver, device, raw, health, owner });
+            }
+        }
+        Err(invalid("the context is of a device that the driver does not list"))
+    }
+
+    pub(super) fn attribute(&self, attribute: CUdevice_attribute) -> Result<usize, CudaFailure> {
+        // SAFETY: the driver gave the device.
+        let value: c_int = unsafe { get!(self.driver, cuDeviceGetAttribute(attribute, self.device)) }?;
+        Ok(usize::try_from(value).unwrap_or(0))
+    }
+}
+
+impl DriverContext for CudaContext {
+    type Driver = Driver;
+    type Bound<'a> = BoundContext<'a>;
+
+    fn driver(&self) -> &'static Driver {
+        self.driver
+    }
+
+    fn health(&self) -> &DeviceHealth {
+        &self.health
+    }
+
+    /// What is current on the thread now, which may be nothing, is so again afterwards: other libraries
+    /// work with it, and the application may destroy a context that it has given us.
+    fn bind(&self) -> Result<BoundContext<'_>, CudaFailure> {
+        bind(self.driver, self.raw)
+    }
+
+    fn make_current(&self) -> Result<(), CudaFailure> {
+        // SAFETY: the context is alive.
+        unsafe { call!(self.driver, cuCtxSetCurrent(self.raw)) }
+    }
+}
+
+impl Drop for CudaContext {
+    fn drop(&mut self) {
+        if matches!(self.owner, ContextOwner::Application { .. }) {
+            return;
+        }
+        self.report(CaptureRelaxed::enter(self.driver).and_then(|_relaxed| {
+            // SAFETY: retained once by `retain`, released once.
+            unsafe { call!(self.driver, cuDevicePrimaryCtxRelease(self.device)) }
+        }));
+    }
+}
+
+impl Drop for BoundContext<'_> {
+    fn drop(&mut self) {
+        if self.pushed {
+            // SAFETY: `bind` pushed the context that is popped, on this thread.
+            if let Err(failure) = unsafe { get!(self.driver, cuCtxPopCurrent()) } {
+                let error = Error::from(failure);
+                tracing::warn!(target: "wakegraph", %error, "a context could not be unbound");
+            }
+        }
+    }
+}
+
+/// As [`CudaContext::bind`](DriverContext::bind). The context is live.
+fn bind(driver: &Driver, raw: CUcontext) -> Result<BoundContext<'_>, CudaFailure> {
+    let _relaxed = CaptureRelaxed::enter(driver)?;
+    // SAFETY: the driver is initialised.
+    let current: CUcontext = unsafe { get!(driver, cuCtxGetCurrent()) }?;
+    let pushed = current != raw;
+    if pushed {
+        // SAFETY: the caller keeps the context.
+        unsafe { call!(driver, cuCtxPushCurrent(raw)) }?;
+    }
+    Ok(BoundContext { driver, pushed, _relaxed })
+}
+
+/// The number of devices.
+pub(super) fn count(driver: &Driver) -> Result<usize> {
+    // SAFETY: the driver is initialised.
+    let count: c_int = unsafe { get!(driver, cuDeviceGetCount()) }?;
+    Ok(usize::try_from(count).unwrap_or(0))
+}
+
+/// The name of a device, which need not be open.
+pub(super) fn name(driver: &Driver, device: CUdevice) -> Result<String, CudaFailure> {
+    let mut name: [c_char; 256] = [0; 256];
+    let (start, room) = (name.as_mut_ptr(), name.len() as c_int - 1);
+    // SAFETY: there is room for so many bytes, and for a NUL after them.
+    unsafe { call!(driver, cuDeviceGetName(start, room, device)) }?;
+    // SAFETY: the text ends in NUL in any case, as the last byte was left out.
+    Ok(unsafe { CStr::from_ptr(name.as_ptr()) }.to_string_lossy().into_owned())
+}
+
+/// The driver's handle of a device.
+pub(super) fn device(driver: &Driver, index: usize) -> Result<CUdevice> {
+    let count = count(driver)?;
+    if index >= count {
+        let why = format!("there is no CUDA device {index}: there are {count}");
+        return Err(Error::new(ErrorKind::Unavailable, why).help(
+            "count from 0 among the devices in CUDA_VISIBLE_DEVICES; the order is that of `nvidia-smi -L` \
+             where CUDA_DEVICE_ORDER=PCI_BUS_ID is set, and else begins with the fastest device",
+        ));
+    }
+    // SAFETY: the index is below the count, which came as such a number.
+    Ok(unsafe { get!(driver, cuDeviceGet(index as c_int)) }?)
+}

@@ -1,0 +1,189 @@
+//! What all objects of a device share and keep alive.
+#![expect(unsafe_code, reason = "calls the driver")]
+
+use std::ffi::c_int;
+use std::sync::{Arc, OnceLock};
+
+use wakegraph_hal::support::streams::{
+    DeviceClock, DriverContext as _, ImportStreams, PeerAccess, StreamDevice,
+};
+use wakegraph_hal::{Capabilities, CommandKinds, DeviceId, DeviceInfo, Progress, Result, UpdateCapabilities};
+
+use super::completion_counter::{CountedRun, CounterPool};
+use super::context::{self, CudaContext};
+use super::function::CudaFunction;
+use super::loop_stop::StoppableRun;
+use super::memory_pool::MemoryPool;
+use super::overlap::OverlapPolicy;
+use super::sys::{
+    self, CUDA_ERROR_PEER_ACCESS_ALREADY_ENABLED, CUdevice_attribute, CudaFailure, Driver, call, get,
+};
+
+/// The private core of a [`CudaDevice`](super::device::CudaDevice). The fields are dropped in this
+/// order, the context last.
+#[derive(Debug)]
+pub(super) struct CudaDeviceInner {
+    pub(super) info: DeviceInfo,
+    pub(super) capabilities: Capabilities,
+    /// 90 for 9.0.
+    pub(super) compute_capability: u32,
+    pub(super) overlap: OverlapPolicy,
+    /// Whether a conditional node may have a second body.
+    pub(super) has_else: bool,
+    /// The backend's own kernels, by [`BuiltinKernel`](super::builtin_kernels::BuiltinKernel).
+    pub(super) builtin_kernels: [OnceLock<CudaFunction>; 4],
+    pub(super) peers: PeerAccess,
+    pub(super) counters: Arc<CounterPool>,
+    pub(super) clock: DeviceClock<CudaContext>,
+    import_streams: ImportStreams<CudaContext>,
+    pub(super) pool: Arc<MemoryPool>,
+    pub(super) context: Arc<CudaContext>,
+}
+
+/// Shared memory for the gaps between local-memory arguments, 15 bytes each.
+const LOCAL_GAPS: usize = 1024;
+
+impl CudaDeviceInner {
+    pub(super) fn open(context: CudaContext) -> Result<Self> {
+        let (driver, context) = (context.driver, Arc::new(context));
+        let attribute = |attribute| context.attribute(attribute);
+        let three = |attributes: [CUdevice_attribute; 3]| -> Result<[usize; 3], CudaFailure> {
+            let [x, y, z] = attributes;
+            Ok([attribute(x)?, attribute(y)?, attribute(z)?])
+        };
+        let version = version(driver)?;
+        let info = info(&context, version)?;
+        let capabilities = Capabilities {
+            commands: commands(driver, version),
+            update: UpdateCapabilities::all(),
+            profiling: true,
+            notifies: false,
+            prefers_polls: false,
+            progress: Progress::Device,
+            batches: true,
+            queue_priorities: true,
+            stream_tasks: true,
+            out_of_order_queues: false,
+            max_work_group_size: attribute(sys::CU_DEVICE_ATTRIBUTE_MAX_THREADS_PER_BLOCK)?,
+            max_work_item_sizes: three([
+                sys::CU_DEVICE_ATTRIBUTE_MAX_BLOCK_DIM_X,
+                sys::CU_DEVICE_ATTRIBUTE_MAX_BLOCK_DIM_Y,
+                sys::CU_DEVICE_ATTRIBUTE_MAX_BLOCK_DIM_Z,
+            ])?,
+            max_work_groups: three([
+                sys::CU_DEVICE_ATTRIBUTE_MAX_GRID_DIM_X,
+                sys::CU_DEVICE_ATTRIBUTE_MAX_GRID_DIM_Y,
+                sys::CU_DEVICE_ATTRIBUTE_MAX_GRID_DIM_Z,
+            ])?,
+            max_global_index: usize::MAX,
+            concurrent_parts: true,
+            global_offset: true,
+            view_alignment: 1,
+            // Arguments begin at multiples of 16, so some memory is left for the gaps.
+            local_memory: attribute(sys::CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN)?
+                .saturating_sub(LOCAL_GAPS),
+            max_allocation: usize::try_from(info.memory).unwrap_or(usize::MAX),
+        };
+        let major = attribute(sys::CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR)?;
+        let minor = attribute(sys::CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR)?;
+        let compute_capability = (10 * major + minor) as u32;
+        let clock = DeviceClock::create(&context)?;
+        let pool = Arc::new(MemoryPool::create(&context)?);
+        Ok(Self {
+            info,
+            capabilities,
+            compute_capability,
+            overlap: OverlapPolicy::of(driver, compute_capability),
+            has_else: version >= CONDITIONALS_WITH_ELSE,
+            builtin_kernels: Default::default(),
+            peers: PeerAccess::default(),
+            counters: Arc::new(CounterPool::new(&pool)),
+            clock,
+            import_streams: ImportStreams::default(),
+            pool,
+            context,
+        })
+    }
+
+    /// Lets `user` use this device's memory, if the hardware can.
+    pub(super) fn open_to(&self, user: &Self) -> Result<bool, CudaFailure> {
+        let (driver, from, to) = (self.context.driver, user.context.device, self.context.device);
+        // The driver says that a device is not its own peer, but another object may be for it.
+        if from == to {
+            return Ok(true);
+        }
+        // SAFETY: both devices are open.
+        let can_access: c_int = unsafe { get!(driver, cuDeviceCanAccessPeer(from, to)) }?;
+        if can_access == 0 {
+            return Ok(false);
+        }
+        let _bound = user.context.bind()?;
+        // SAFETY: both contexts are alive; the flags are reserved.
+        match unsafe { call!(driver, cuCtxEnablePeerAccess(self.context.raw, 0)) } {
+            Err(failure) if failure.code == CUDA_ERROR_PEER_ACCESS_ALREADY_ENABLED => {}
+            outcome => outcome?,
+        }
+        self.pool.open_to(&user.context)?;
+        Ok(true)
+    }
+}
+
+impl StreamDevice for CudaDeviceInner {
+    type Context = CudaContext;
+    type Counted = CountedRun;
+    type Loops = StoppableRun;
+
+    fn info(&self) -> &DeviceInfo {
+        &self.info
+    }
+
+    fn context(&self) -> &Arc<CudaContext> {
+        &self.context
+    }
+
+    fn clock(&self) -> &DeviceClock<CudaContext> {
+        &self.clock
+    }
+
+    fn import_streams(&self) -> &ImportStreams<CudaContext> {
+        &self.import_streams
+    }
+}
+
+/// The driver's version, 13000 for CUDA 13.0.
+pub(super) fn version(driver: &Driver) -> Result<c_int, CudaFailure> {
+    // SAFETY: the driver is initialised.
+    unsafe { get!(driver, cuDriverGetVersion()) }
+}
+
+/// The first driver that takes the kernels of `condition.ptx`, which decide about conditional
+/// nodes.
+const CONDITIONALS: c_int = 12_040;
+const CONDITIONALS_WITH_ELSE: c_int = 12_080;
+
+/// The commands that a graph can hold.
+fn commands(driver: &Driver, version: c_int) -> CommandKinds {
+    let of_other_layers = CommandKinds::HOST_TASK | CommandKinds::SUB_GRAPH | CommandKinds::STREAM_TASK;
+    let all = CommandKinds::all() - of_other_layers;
+    let conditionals = driver.cuGraphAddNode.is_some() && driver.cuGraphConditionalHandleCreate.is_some();
+    match conditionals && version >= CONDITIONALS {
+        true => all,
+        false => all - CommandKinds::IF - CommandKinds::WHILE,
+    }
+}
+
+fn info(context: &CudaContext, version: c_int) -> Result<DeviceInfo, CudaFailure> {
+    let (driver, device) = (context.driver, context.device);
+    let name = context::name(driver, device)?;
+    // SAFETY: the driver gave the device.
+    let memory: usize = unsafe { get!(driver, cuDeviceTotalMem(device)) }?;
+    Ok(DeviceInfo {
+        id: DeviceId::unique(),
+        backend: "cuda",
+        selector: context.health.selector().into(),
+        name,
+        driver: format!("CUDA {}.{}", version / 1000, version % 1000 / 10),
+        memory: memory as u64,
+        compute_units: context.attribute(sys::CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT)?,
+    })
+}

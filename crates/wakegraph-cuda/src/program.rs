@@ -1,0 +1,264 @@
+//! Programs: the run-time compiler NVRTC turns CUDA C++ into a binary, or into PTX where it does
+//! not know the device yet.
+#![expect(unsafe_code, reason = "calls the compiler")]
+
+use std::ffi::{CString, c_char, c_int};
+use std::ptr;
+use std::sync::Arc;
+
+use wakegraph_hal::support::program_cache::ProgramCache;
+use wakegraph_hal::{Error, ErrorKind, Result};
+
+use super::device_inner::version;
+use super::error;
+use super::sys::{self, Code, CudaFailure, Nvrtc, call, get, nvrtcProgram, outcome};
+
+/// The options for a compilation.
+type Options = &'static [&'static str];
+
+/// Compiles `source` for devices of this compute capability (90 for 9.0), each source once per kind
+/// of device. `cuModuleLoadDataEx` takes the result.
+///
+/// # Errors
+/// [`Unavailable`](ErrorKind::Unavailable) without NVRTC; [`Driver`](ErrorKind::Driver) with the
+/// compiler's log.
+pub(super) fn compile(name: &str, source: &str, options: Options, capability: u32) -> Result<Arc<[u8]>> {
+    static PROGRAMS: ProgramCache<(Box<str>, Options, u32), [u8]> = ProgramCache::new(128);
+    PROGRAMS.get_or_compile((source.into(), options, capability), || {
+        Ok(compile_now(name, source, options, capability)?.into())
+    })
+}
+
+/// Whether [`compile`] makes code for at least the capability `least` out of a source for devices of
+/// `capability`: an older compiler does not know newer devices.
+pub(super) fn compiles_for(capability: u32, least: u32) -> bool {
+    let supported = nvrtc().ok().and_then(|nvrtc| supported(nvrtc).ok());
+    supported.is_some_and(|supported| CompileTarget::choose(capability, &supported).capability() >= least)
+}
+
+/// The compiler that suits the driver.
+fn nvrtc() -> Result<&'static Nvrtc, &'static str> {
+    sys::nvrtc(|| error::driver().ok().and_then(|driver| version(driver).ok()))
+}
+
+fn compile_now(name: &str, source: &str, options: Options, capability: u32) -> Result<Vec<u8>> {
+    let nvrtc = nvrtc().map_err(|reason| {
+        let why = format!("kernel '{name}' is C, and the CUDA run-time compiler NVRTC cannot be loaded");
+        let remedy = "put libnvrtc (of the CUDA toolkit or the package nvidia-cuda-nvrtc) on the library \
+                      path, or give PTX";
+        Error::new(ErrorKind::Unavailable, why).help(remedy).caused_by(reason.to_owned())
+    })?;
+    let target = CompileTarget::choose(capability, &supported(nvrtc).map_err(broken)?);
+    let architecture = target.option();
+    let text = |text: &str| {
+        CString::new(text).map_err(|_| {
+            Error::new(ErrorKind::InvalidArgument, format!("kernel '{name}': the source holds a NUL"))
+        })
+    };
+    let program =
+        NvrtcCompilation::create(nvrtc, &text(source)?, &text(&format!("{name}.cu"))?).map_err(broken)?;
+    let options = options.iter().copied().chain([architecture.as_str()]);
+    if let Err(failure) = program.compile(&options.map(text).collect::<Result<Vec<_>>>()?) {
+        let log = program.log().unwrap_or_else(|_| "the compiler gave no log".into());
+        let why = format!("kernel '{name}' does not compile ({architecture}, code {})", failure.code);
+        return Err(Error::new(ErrorKind::Driver, why).caused_by(log));
+    }
+    program.code(target).map_err(broken)
+}
+
+/// What a program is compiled for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum CompileTarget {
+    /// The device itself.
+    Binary(u32),
+    /// An older device, in the language that the driver translates.
+    Ptx(u32),
+}
+
+impl CompileTarget {
+    /// `supported` are the capabilities that the compiler knows.
+    fn choose(capability: u32, supported: &[u32]) -> Self {
+        if supported.contains(&capability) {
+            return Self::Binary(capability);
+        }
+        let older = supported.iter().copied().filter(|&known| known < capability).max();
+        // For a device that is older than all the compiler knows, its own error says most.
+        Self::Ptx(older.unwrap_or(capability))
+    }
+
+    fn capability(self) -> u32 {
+        let (Self::Binary(capability) | Self::Ptx(capability)) = self;
+        capability
+    }
+
+    fn option(self) -> String {
+        match self {
+            Self::Binary(capability) => format!("--gpu-architecture=sm_{capability}"),
+            Self::Ptx(capability) => format!("--gpu-architecture=compute_{capability}"),
+        }
+    }
+}
+
+fn broken(failure: CudaFailure) -> Error {
+    let CudaFailure { call, code, .. } = failure;
+    Error::new(ErrorKind::Driver, format!("{call} of the CUDA run-time compiler failed with code {code}"))
+}
+
+fn supported(nvrtc: &Nvrtc) -> Result<Vec<u32>, CudaFailure> {
+    // SAFETY: the function only counts.
+    let count: c_int = unsafe { get!(nvrtc, nvrtcGetNumSupportedArchs()) }?;
+    let mut all: Vec<c_int> = vec![0; usize::try_from(count).unwrap_or(0)];
+    // SAFETY: there is room for as many.
+    unsafe { call!(nvrtc, nvrtcGetSupportedArchs(all.as_mut_ptr())) }?;
+    Ok(all.into_iter().filter_map(|known| u32::try_from(known).ok()).collect())
+}
+
+/// A program inside the compiler.
+struct NvrtcCompilation {
+    nvrtc: &'static Nvrtc,
+    raw: nvrtcProgram,
+}
+
+impl NvrtcCompilation {
+    fn create(nvrtc: &'static Nvrtc, source: &CString, name: &CString) -> Result<Self, CudaFailure> {
+        let (source, name, none) = (source.as_ptr(), name.as_ptr(), ptr::null());
+        // SAFETY: both texts end in NUL; there are no headers.
+        let raw = unsafe { get!(nvrtc, nvrtcCreateProgram(source, name, 0, none, none)) }?;
+        Ok(Self { nvrtc, raw })
+    }
+
+    fn compile(&self, options: &[CString]) -> Result<(), CudaFailure> {
+        let options: Vec<*const c_char> = options.iter().map(|option| option.as_ptr()).collect();
+        let count = options.len() as c_int;
+        // SAFETY: the options are as many texts, which end in NUL.
+        unsafe { call!(self.nvrtc, nvrtcCompileProgram(self.raw, count, options.as_ptr())) }
+    }
+
+    fn log(&self) -> Result<String, CudaFailure> {
+        let Nvrtc { nvrtcGetProgramLogSize: size, nvrtcGetProgramLog: get, .. } = *self.nvrtc;
+        let log = self.output(("nvrtcGetProgramLogSize", size), ("nvrtcGetProgramLog", get))?;
+        Ok(String::from_utf8_lossy(&log).trim_end_matches(['\0', '\n']).into())
+    }
+
+    fn code(&self, target: CompileTarget) -> Result<Vec<u8>, CudaFailure> {
+        let nvrtc = self.nvrtc;
+        let (size, get) = match target {
+            CompileTarget::Binary(_) => {
+                (("nvrtcGetCUBINSize", nvrtc.nvrtcGetCUBINSize), ("nvrtcGetCUBIN", nvrtc.nvrtcGetCUBIN))
+            }
+            // With the NUL at the end.
+            CompileTarget::Ptx(_) => {
+                (("nvrtcGetPTXSize", nvrtc.nvrtcGetPTXSize), ("nvrtcGetPTX", nvrtc.nvrtcGetPTX))
+            }
+        };
+        self.output(size, get)
+    }
+
+    /// One of the program's outputs: `size` gives its length, and `get` its bytes.
+    fn output(
+        &self,
+        size: (&'static str, unsafe extern "C" fn(nvrtcProgram, *mut usize) -> Code),
+        get: (&'static str, unsafe extern "C" fn(nvrtcProgram, *mut c_char) -> Code),
+    ) -> Result<Vec<u8>, CudaFailure> {
+        let mut len = 0;
+        // SAFETY: the pointer is valid for a number.
+        outcome(size.0, unsafe { size.1(self.raw, &raw mut len) })?;
+        let mut bytes = vec![0u8; len];
+        // SAFETY: there is room for as many bytes.
+        outcome(get.0, unsafe { get.1(self.raw, bytes.as_mut_ptr().cast()) })?;
+        Ok(bytes)
+    }
+}
+
+impl Drop for NvrtcCompilation {
+    fn drop(&mut self) {
+        // SAFETY: created by `create`, destroyed once.
+        let outcome = unsafe { call!(self.nvrtc, nvrtcDestroyProgram(&raw mut self.raw)) };
+        if let Err(failure) = outcome {
+            tracing::warn!(target: "wakegraph", code = failure.code, "{} failed", failure.call);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use wakegraph_hal::{AccessMode, Param, ParamKind, dialect};
+
+    use super::*;
+
+    #[test]
+    fn compiles_for_the_device_or_the_newest_before_it() {
+        assert_eq!(CompileTarget::choose(90, &[75, 80, 90]), CompileTarget::Binary(90));
+        assert_eq!(CompileTarget::choose(103, &[75, 90, 100]), CompileTarget::Ptx(100));
+        assert_eq!(CompileTarget::choose(50, &[75, 90]), CompileTarget::Ptx(50));
+    }
+
+    /// Where the compiler is installed; it needs no device.
+    #[test]
+    fn compiles_the_dialect_and_shows_the_compilers_errors() {
+        if nvrtc().is_err() {
+            let error = compile("k", "", &[], 90).unwrap_err();
+            assert_eq!(error.kind(), ErrorKind::Unavailable);
+            assert!(error.to_string().contains("libnvrtc"), "{error}");
+            return;
+        }
+        let source = |body: &str| {
+            let entry = dialect::entry_point("k", &[]);
+            format!("{}KERNEL(k, ()) {{ {body} }}{entry}", dialect::CUDA)
+        };
+        for capability in [90, 9999] {
+            assert!(!compile("k", &source(""), dialect::CUDA_OPTIONS, capability).unwrap().is_empty());
+        }
+        let error = compile("k", &source("nonsense;"), dialect::CUDA_OPTIONS, 90).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Driver);
+        assert!(error.to_string().contains("nonsense"), "{error}");
+        assert_eq!(compile("k", "\0", &[], 90).unwrap_err().kind(), ErrorKind::InvalidArgument);
+        let param = |name: &'static str, kind| Param { name: name.into(), kind };
+        let params = [
+            param("tile", ParamKind::Local { element_size: 2 }),
+            param("x", ParamKind::Buffer { access: AccessMode::Read, element_size: 4, element_align: 4 }),
+            param("a", ParamKind::Value { size: 4 }),
+        ];
+        let source = |declared: &str| {
+            let body = "{ if (LEN(tile) && x[LEN(x) - 1] > a) tile[0] = 1; }";
+            let (prelude, entry) = (dialect::CUDA, dialect::entry_point("k", &params));
+            format!("{prelude}KERNEL(k, ({declared})) {body}{entry}")
+        };
+        let good = source("LOCAL_SLICE(u16, tile), SLICE(const float, x), float a");
+        assert!(!compile("k", &good, dialect::CUDA_OPTIONS, 90).unwrap().is_empty());
+        let without_lengths = source("u16 *tile, SLICE(const float, x), float a");
+        let error = compile("k", &without_lengths, dialect::CUDA_OPTIONS, 90).unwrap_err();
+        assert!(error.to_string().contains("slices are SLICE and LOCAL_SLICE"), "{error}");
+        for (declared, says) in [
+            (
+                "LOCAL_SLICE(u32, tile), SLICE(const float, x), float a",
+                "0, tile, is declared with elements of 2",
+            ),
+            (
+                "LOCAL_SLICE(u16, tile), SLICE(const double, x), float a",
+                "1, x, is declared with elements of 4",
+            ),
+            ("LOCAL_SLICE(u16, tile), SLICE(float, x), float a", "1, x, is declared read only"),
+            ("LOCAL_SLICE(u16, tile), SLICE(const float, x), double a", "2, a, is declared as a value of 4"),
+        ] {
+            let error = compile("k", &source(declared), dialect::CUDA_OPTIONS, 90).unwrap_err();
+            assert!(error.to_string().contains(says), "{error}");
+        }
+        let names = "#define type 1\n#define value 2\n#define p0 3\n#define n0 4\n#define wg 5\n";
+        let (prelude, entry) = (dialect::CUDA, dialect::entry_point("k", &params));
+        let taken =
+            good.replace(prelude, &format!("{prelude}{names}")).replace(&entry, &format!(" // \\{entry}"));
+        assert!(!compile("k", &taken, dialect::CUDA_OPTIONS, 90).unwrap().is_empty());
+    }
+
+    /// Where the compiler is installed; it needs no device.
+    #[test]
+    fn a_source_is_compiled_once_per_kind_of_device() {
+        let source = |number: u32| format!("extern \"C\" __global__ void k(int *x) {{ *x = {number}; }}");
+        let load = |number, capability| compile("k", &source(number), dialect::CUDA_OPTIONS, capability);
+        let Ok(first) = load(1, 90) else { return };
+        assert!(Arc::ptr_eq(&first, &load(1, 90).unwrap()));
+        assert!(!Arc::ptr_eq(&first, &load(2, 90).unwrap()));
+        assert!(!Arc::ptr_eq(&first, &load(1, 80).unwrap()));
+    }
+}

@@ -1,0 +1,280 @@
+//! The portable C dialect: what makes one kernel source compile as OpenCL C, CUDA C++ and HIP.
+//!
+//! A backend compiles [`OPENCL`] followed by the source; or [`CUDA`] or [`HIP`], the source, and
+//! the kernel's [`entry_point`]. The kernel is then found under its [`entry_name`].
+//! `docs/kernels.md` is the page for those who write kernels.
+//!
+//! The source declares each slice with `SLICE` or `LOCAL_SLICE`, which make two parameters of it:
+//! an address, and the length in elements that `LEN` gives ([`slice_len`]). A launch passes both,
+//! for every [`Buffer`](ParamKind::Buffer) and [`Local`](ParamKind::Local) parameter.
+//!
+//! CUDA and HIP launch whole work-groups and know no offset, so a kernel's entry point has
+//! parameters there that the source does not see:
+//!
+//! - a [`Value`](ParamKind::Value) is passed as it is declared;
+//! - a [`Buffer`](ParamKind::Buffer) becomes an address and a `u64`, the length in elements;
+//! - a [`Local`](ParamKind::Local) becomes an `unsigned`, its offset in the launch's dynamic shared
+//!   memory and a multiple of 16, and a `u64`, the length in elements;
+//! - after the last parameter comes a struct of seven `u64`: [flags](LaunchFlags), the global
+//!   offset and the global size.
+//!
+//! If the kernel was started early, the entry point waits for the kernel before it to end. It leaves out
+//! the work-items beyond the global size.
+
+use std::fmt::Write;
+
+use super::{KernelArg, Param, ParamKind};
+
+/// Goes before a source that is compiled as OpenCL C 1.2 or later, by an OpenCL driver or, for Level
+/// Zero, by Intel's offline compiler.
+pub const OPENCL: &str = include_str!("opencl.h");
+
+/// Goes before a source that NVRTC compiles, with the [`CUDA_OPTIONS`].
+pub const CUDA: &str = include_str!("cuda_hip.h");
+
+/// Options for NVRTC: no fused multiply-adds but those that the source asks for.
+pub const CUDA_OPTIONS: &[&str] = &["--fmad=false"];
+
+/// Goes before a source that hipRTC compiles.
+pub const HIP: &str = concat!("#pragma clang fp contract(off)\n", include_str!("cuda_hip.h"));
+
+bitflags::bitflags! {
+    /// Properties of a launch on CUDA and HIP that the entry point or the body checks.
+    #[derive(Clone, Copy, PartialEq, Eq, Debug)]
+    pub struct LaunchFlags: u64 {
+        /// The kernel may be started while the one before it still runs. CUDA only.
+        const OVERLAPS = 1;
+        /// Some work-items are beyond the range.
+        const PARTIAL = 2;
+        /// The range has an offset.
+        const OFFSET = 4;
+    }
+}
+
+/// What the kernel `name` of a source is called in the compiled program: the name with a prefix,
+/// because there are functions of the same name in the languages. What the prelude declares has
+/// another prefix.
+pub fn entry_name(name: &str) -> String {
+    format!("wg_k_{name}")
+}
+
+/// The length that a kernel in the dialect gets beside a slice's address, in elements; `None` for a
+/// value, which has none.
+pub fn slice_len(param: &Param, arg: &KernelArg) -> Option<u64> {
+    let (ParamKind::Buffer { element_size, .. } | ParamKind::Local { element_size }) = param.kind else {
+        return None;
+    };
+    let bytes = match arg {
+        KernelArg::Value(_) => return None,
+        KernelArg::Memory(view) => view.len(),
+        KernelArg::Usm(pointer) => pointer.len(),
+        KernelArg::Local(bytes) => *bytes,
+    };
+    Some((bytes / element_size.max(1)) as u64)
+}
+
+/// Whether the kernel `name` of a source has a barrier in its own body, so that its range needs
+/// work-groups. Not found are barriers in the functions that it calls, and kernels that macros make.
+pub fn has_barrier(source: &str, name: &str) -> bool {
+    let code = without_comments(source);
+    let bodies = code.split("KERNEL(").skip(1).filter_map(|rest| {
+        let (kernel, rest) = rest.split_once(',')?;
+        (kernel.trim() == name).then(|| body(rest))
+    });
+    bodies.into_iter().any(|body| body.contains("BARRIER("))
+}
+
+/// What is between the first brace and the one that belongs to it.
+fn body(code: &str) -> &str {
+    let mut depth = 0;
+    let start = code.find('{').unwrap_or(code.len());
+    let end = code[start..].find(|letter| {
+        depth += i32::from(letter == '{') - i32::from(letter == '}');
+        depth == 0
+    });
+    &code[start..end.map_or(code.len(), |end| start + end)]
+}
+
+fn without_comments(source: &str) -> String {
+    let (mut code, mut rest) = (String::with_capacity(source.len()), source);
+    while let Some(start) = rest.find('/') {
+        let (before, comment) = rest.split_at(start);
+        code += before;
+        let end = match comment.as_bytes().get(1) {
+            Some(b'/') => comment.find('\n'),
+            Some(b'*') => comment[2..].find("*/").map(|end| end + 4),
+            _ => {
+                code.push('/');
+                Some(1)
+            }
+        };
+        rest = &comment[end.unwrap_or(comment.len())..];
+    }
+    code + rest
+}
+
+/// What goes after a source on CUDA and HIP: the entry point of its kernel `name`, and assertions that
+/// the source's parameters are those declared.
+pub fn entry_point(name: &str, params: &[Param]) -> String {
+    let (mut declared, mut passed, mut checks) = (String::new(), String::new(), String::new());
+    // The body's own parameter 0 is the launch.
+    let mut position = 1;
+    for (index, param) in params.iter().enumerate() {
+        let its_type = format!("typename wg_param<{position}, decltype(wg_body_{name})>::wg_type");
+        checks += &assertions(name, index, param, &its_type);
+        // A `String` takes every write.
+        let _ = match param.kind {
+            ParamKind::Value { .. } => {
+                write!(declared, "{its_type} wg_p{index}, ").and_then(|()| write!(passed, ", wg_p{index}"))
+            }
+            ParamKind::Buffer { .. } => write!(declared, "{its_type} wg_p{index}, u64 wg_n{index}, ")
+                .and_then(|()| write!(passed, ", wg_p{index}, wg_n{index}")),
+            ParamKind::Local { .. } => write!(declared, "unsigned wg_p{index}, u64 wg_n{index}, ")
+                .and_then(|()| write!(passed, ", ({its_type})(wg_shared + wg_p{index}), wg_n{index}")),
+        };
+        position += match param.kind {
+            ParamKind::Value { .. } => 1,
+            ParamKind::Buffer { .. } | ParamKind::Local { .. } => 2,
+        };
+    }
+    let entry = entry_name(name);
+    // The first line break may be escaped by the end of the source.
+    format!(
+        "\n\nstatic_assert(wg_count<decltype(wg_body_{name})>::wg_value == {position}, \
+         \"kernel {name} has other parameters than it is declared with; \
+         slices are SLICE and LOCAL_SLICE\");\n{checks}\
+         extern \"C\" __global__ void {entry}({declared}const wg_launch wg_this) \
+         {{ wg_begin(wg_this); if (wg_inside(wg_this)) wg_body_{name}(wg_this{passed}); }}\n"
+    )
+}
+
+/// Assertions about the type of a parameter in a source for CUDA and HIP.
+fn assertions(kernel: &str, index: usize, param: &Param, its_type: &str) -> String {
+    // What goes into a string literal there.
+    let is_plain = |letter: &char| letter.is_ascii_alphanumeric() || *letter == '_';
+    let of: String = param.name.chars().filter(is_plain).collect();
+    let of = format!("kernel {kernel}: parameter {index}, {of}, is declared ");
+    let (why, bytes, in_source) = match param.kind {
+        ParamKind::Value { size } => {
+            (format!("as a value of {size} bytes"), size, format!("sizeof({its_type})"))
+        }
+        ParamKind::Buffer { element_size, .. } | ParamKind::Local { element_size } => (
+            format!("with elements of {element_size} bytes"),
+            element_size,
+            format!("wg_elements<{its_type}>::wg_bytes"),
+        ),
+    };
+    let help = match bytes {
+        // Perhaps they are that in the source.
+        16 | 32 => format!("; {VECTORS_OF_THREE}"),
+        _ => String::new(),
+    };
+    // The compiler's error says what the instance's `wg_bytes` is: the bytes that the source has.
+    let mut checks = format!(
+        "template <u64 wg_bytes> struct wg_c_{kernel}_{index} {{ static_assert(wg_bytes == {bytes}, \
+         \"{of}{why}, and has another size in the source{help}\"); }};\n\
+         template struct wg_c_{kernel}_{index}<{in_source}>;\n"
+    );
+    if let ParamKind::Buffer { access, .. } = param.kind
+        && !access.writes()
+    {
+        checks += &format!(
+            "static_assert(!wg_elements<{its_type}>::wg_writable, \
+             \"{of}read only, and can be written in the source: make it SLICE(const T, ..), or declare it \
+             as written\");\n"
+        );
+    }
+    checks
+}
+
+/// Advice on vectors of three, whose size differs between devices.
+pub const VECTORS_OF_THREE: &str = "vectors of three take the room of four on OpenCL and \
+    Level Zero, and of three on CUDA and HIP: use a struct of three numbers, or a slice of three times as many";
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::AccessMode;
+
+    #[test]
+    fn entry_points_pass_on_what_the_source_declares() {
+        let param = |kind| Param { name: "p".into(), kind };
+        let value = param(ParamKind::Value { size: 4 });
+        let buffer =
+            param(ParamKind::Buffer { access: AccessMode::ReadWrite, element_size: 4, element_align: 4 });
+        let local = param(ParamKind::Local { element_size: 4 });
+        let text = entry_point("f", &[value, local, buffer]);
+        assert!(
+            text.starts_with("\n\nstatic_assert(wg_count<decltype(wg_body_f)>::wg_value == 6, "),
+            "{text}"
+        );
+        let entry = "extern \"C\" __global__ void wg_k_f(typename wg_param<1, decltype(wg_body_f)>::wg_type \
+             wg_p0, unsigned wg_p1, u64 wg_n1, typename wg_param<4, decltype(wg_body_f)>::wg_type wg_p2, u64 wg_n2, \
+             const wg_launch wg_this) { wg_begin(wg_this); if (wg_inside(wg_this)) wg_body_f(wg_this, wg_p0, \
+             (typename wg_param<2, decltype(wg_body_f)>::wg_type)(wg_shared + wg_p1), wg_n1, wg_p2, \
+             wg_n2); }\n";
+        assert!(text.ends_with(entry), "{text}");
+        let none = entry_point("g", &[]);
+        let entry = "extern \"C\" __global__ void wg_k_g(const wg_launch wg_this) \
+             { wg_begin(wg_this); if (wg_inside(wg_this)) wg_body_g(wg_this); }\n";
+        assert!(none.ends_with(entry), "{none}");
+    }
+
+    #[test]
+    fn entry_points_assert_sizes_and_constness() {
+        let kind = |access| ParamKind::Buffer { access, element_size: 8, element_align: 8 };
+        let param = |name: &'static str, kind| Param { name: name.into(), kind };
+        let params = [
+            param("in\"\\\n", kind(AccessMode::Read)),
+            param("out", kind(AccessMode::ReadWrite)),
+            param("a", ParamKind::Value { size: 2 }),
+        ];
+        let text = entry_point("f", &params);
+        for part in [
+            "wg_bytes == 8, \"kernel f: parameter 0, in, is declared with elements of 8 bytes",
+            "wg_bytes == 8, \"kernel f: parameter 1, out, is declared with elements of 8 bytes",
+            "wg_bytes == 2, \"kernel f: parameter 2, a, is declared as a value of 2 bytes",
+            "template struct wg_c_f_2<sizeof(typename wg_param<5, ",
+        ] {
+            assert!(text.contains(part), "{part} in {text}");
+        }
+        assert_eq!(text.matches("is declared read only").count(), 1, "{text}");
+    }
+
+    #[test]
+    fn barriers_are_found_in_the_bodies_of_kernels() {
+        let source = "FUNCTION void wait() { BARRIER(); } // KERNEL(none, ()) { BARRIER(); }
+            KERNEL(none, (u32 a)) { /* BARRIER(); */ a = 1 / a; // BARRIER(); }
+            }
+            KERNEL( one , (SLICE(u32, x))) { if (x) { x[0] = 1; } BARRIER(); }
+            FUNCTION void wait_too() { BARRIER(); }
+            KERNEL(last, (u32 a)) { ";
+        let found = ["none", "one", "last", "on", "other"].map(|name| has_barrier(source, name));
+        assert_eq!(found, [false, true, false, false, false]);
+    }
+
+    #[test]
+    fn kernels_may_have_the_names_of_what_the_prelude_declares() {
+        let prefix = entry_name("");
+        for prelude in [CUDA, HIP] {
+            let mut words = prelude.split(|letter: char| !letter.is_alphanumeric() && letter != '_');
+            assert_eq!(words.find(|word| word.starts_with(&prefix)), None);
+        }
+    }
+
+    #[test]
+    fn lengths_are_in_elements() {
+        let param = |kind| Param { name: "p".into(), kind };
+        let local = param(ParamKind::Local { element_size: 2 });
+        assert_eq!(slice_len(&local, &KernelArg::Local(10)), Some(5));
+        let value = param(ParamKind::Value { size: 4 });
+        assert_eq!(slice_len(&value, &KernelArg::Value([0; 4][..].into())), None);
+    }
+
+    #[test]
+    fn sources_keep_their_line_numbers() {
+        for prelude in [OPENCL, CUDA, HIP] {
+            assert!(prelude.ends_with("\n#line 1\n"));
+        }
+    }
+}

@@ -1,0 +1,119 @@
+//! How a fake device behaves.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::null::NullBackend;
+use crate::{Backend as _, Capabilities, Device};
+
+/// How a [`FakeDevice`](super::FakeDevice) behaves.
+#[derive(Clone, Debug)]
+pub struct FakeOptions {
+    pub(super) manual: bool,
+    pub(super) timing: Option<FakeTiming>,
+    pub(super) name: String,
+    pub(super) capabilities: Capabilities,
+    pub(super) clock_error: Duration,
+    /// Whether the device waits for other fake devices.
+    pub(super) peers: bool,
+}
+
+impl FakeOptions {
+    /// A device that completes at once, notifies, and can do everything.
+    pub fn new() -> Self {
+        let capabilities = Capabilities { batches: true, ..null_device().capabilities().clone() };
+        Self {
+            manual: false,
+            timing: None,
+            name: "fake".into(),
+            capabilities,
+            clock_error: Duration::ZERO,
+            peers: false,
+        }
+    }
+
+    /// Whether enqueued work stays pending until the [`FakeControl`](super::FakeControl) completes it.
+    #[must_use]
+    pub fn manual(self, manual: bool) -> Self {
+        Self { manual, ..self }
+    }
+
+    /// Whether notifications are called; without, completion must be polled, as on a GPU.
+    #[must_use]
+    pub fn notifies(self, notifies: bool) -> Self {
+        self.capabilities(|capabilities| capabilities.notifies = notifies)
+    }
+
+    /// Changes what the device says that it can do: a way to test how a graph fares on a device
+    /// that can do less.
+    ///
+    /// ```
+    /// use wakegraph::testing::{FakeDevice, FakeOptions};
+    /// use wakegraph::{CommandKinds, Device, ErrorKind, Graph};
+    /// let options = FakeOptions::new().capabilities(|can| can.commands -= CommandKinds::BUFFER_FILL);
+    /// let device = Device::from_hal(FakeDevice::open(options).0);
+    /// let x = device.buffer::<u32>(4)?;
+    /// let mut graph = Graph::new(&device);
+    /// graph.fill(&x, 1);
+    /// assert_eq!(graph.finalize().unwrap_err().kind(), ErrorKind::FeatureNotSupported);
+    /// # Ok::<(), wakegraph::Error>(())
+    /// ```
+    #[must_use]
+    pub fn capabilities(mut self, change: impl FnOnce(&mut Capabilities)) -> Self {
+        change(&mut self.capabilities);
+        self
+    }
+
+    /// Makes enqueued work complete by the clock, without notifications; the
+    /// [`FakeControl`](super::FakeControl) can complete it earlier.
+    #[must_use]
+    pub fn timing(self, timing: FakeTiming) -> Self {
+        Self { manual: true, timing: Some(timing), ..self }.notifies(false)
+    }
+
+    /// How far apart the device's clock and the host's may have been read.
+    #[must_use]
+    pub fn clock_error(self, clock_error: Duration) -> Self {
+        Self { clock_error, ..self }
+    }
+
+    /// Whether the device can wait for events of other such devices.
+    #[must_use]
+    pub fn peers(self, peers: bool) -> Self {
+        Self { peers, ..self }
+    }
+
+    /// The device's selector and name.
+    #[must_use]
+    pub fn name(self, name: impl Into<String>) -> Self {
+        Self { name: name.into(), ..self }
+    }
+}
+
+impl Default for FakeOptions {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+/// A device that makes memory, kernels and command-buffers for a fake.
+pub(super) fn null_device() -> Arc<dyn Device> {
+    NullBackend.open(0).expect("a null device can always be opened")
+}
+
+/// How long a fake device takes, and what calls cost: a device as slow as a real one, for
+/// benchmarks. See [`FakeOptions::timing`]. The default takes no time at all.
+///
+/// What is enqueued starts when its in-order queue, its command-buffer and its wait list allow it,
+/// and ends `work` later. From then on a poll finds it complete. The device calls no notification.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct FakeTiming {
+    /// Time from the start of an enqueue to its end.
+    pub work: Duration,
+    /// Time that an enqueue costs the calling thread.
+    pub enqueue: Duration,
+    /// Time that a poll of a pending event costs.
+    pub pending_status: Duration,
+    /// Time that the first poll costs that finds an event final.
+    pub final_status: Duration,
+}

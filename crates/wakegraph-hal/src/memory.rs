@@ -1,0 +1,189 @@
+//! Memory objects, views of them, and unified-shared-memory pointers.
+#![expect(unsafe_code, reason = "raw reads and writes are the caller's to order")]
+
+use std::any::Any;
+use std::ffi::c_void;
+use std::fmt::{self, Debug};
+use std::ptr::NonNull;
+use std::sync::Arc;
+
+use crate::{DeviceId, Error, ErrorKind, ResourceId, Result};
+
+/// The place of memory.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum MemoryKind {
+    /// Memory on the device.
+    Device,
+    /// Pinned memory on the host, visible to the host and to the device.
+    Host,
+}
+
+/// How to allocate memory.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct MemoryDesc {
+    /// Length in bytes, at least 1.
+    pub len: usize,
+    /// The place of the memory.
+    pub kind: MemoryKind,
+}
+
+impl MemoryDesc {
+    /// Describes `len` bytes of this kind.
+    pub const fn new(len: usize, kind: MemoryKind) -> Self {
+        Self { len, kind }
+    }
+}
+
+/// One allocation.
+pub trait Memory: Debug + Send + Sync + 'static {
+    /// Lets a backend recognise its own objects.
+    fn as_any(&self) -> &dyn Any;
+
+    /// The allocation's identity, taken from [`ResourceId::unique`] when it was made.
+    fn resource(&self) -> ResourceId;
+
+    /// The device that allocated it.
+    fn device(&self) -> DeviceId;
+
+    /// The place of the memory.
+    fn kind(&self) -> MemoryKind;
+
+    /// Length in bytes.
+    fn len(&self) -> usize;
+
+    /// Always false: allocations of 0 bytes are refused.
+    fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// The address at which the host sees the memory; always there for [`MemoryKind::Host`].
+    ///
+    /// The alignment is at least 64 bytes, but for [memory of the application's](super::Device::register).
+    /// Using the pointer is the caller's responsibility: no
+    /// command in flight may touch the same bytes in a conflicting way.
+    fn host_ptr(&self) -> Option<NonNull<u8>>;
+
+    /// The memory as a pointer of unified shared memory, if the device has such pointers.
+    fn usm(&self) -> Option<UsmPointer>;
+
+    /// The driver's handle of the memory, if it has one: a `cl_mem` for OpenCL.
+    ///
+    /// The default says that there is none, which suits drivers whose memory has addresses only.
+    fn native_handle(&self) -> Option<NonNull<c_void>> {
+        None
+    }
+
+    /// Copies `bytes` to `offset`, blocking the caller until it is done.
+    ///
+    /// # Errors
+    /// [`InvalidSize`](ErrorKind::InvalidSize) when it does not fit; the driver's.
+    ///
+    /// # Safety
+    /// No command in flight and no reference touches these bytes of the memory meanwhile.
+    unsafe fn write(&self, offset: usize, bytes: &[u8]) -> Result<()>;
+
+    /// Copies from `offset` to `bytes`, blocking the caller until it is done.
+    ///
+    /// # Errors
+    /// [`InvalidSize`](ErrorKind::InvalidSize) when it does not fit; the driver's.
+    ///
+    /// # Safety
+    /// No command in flight and no reference writes these bytes of the memory meanwhile.
+    unsafe fn read(&self, offset: usize, bytes: &mut [u8]) -> Result<()>;
+}
+
+/// A range of bytes of a memory object, which it keeps alive.
+#[derive(Clone)]
+pub struct MemoryView {
+    memory: Arc<dyn Memory>,
+    offset: usize,
+    len: usize,
+}
+
+impl MemoryView {
+    /// The range `offset .. offset + len` of `memory`.
+    ///
+    /// # Errors
+    /// [`InvalidSize`](ErrorKind::InvalidSize) when the range is empty or not inside the memory.
+    pub fn new(memory: Arc<dyn Memory>, offset: usize, len: usize) -> Result<Self> {
+        let fits = offset.checked_add(len).is_some_and(|end| end <= memory.len());
+        if len == 0 || !fits {
+            let total = memory.len();
+            return Err(Error::new(
+                ErrorKind::InvalidSize,
+                format!("{len} bytes at {offset} are not a range of {total} bytes"),
+            ));
+        }
+        Ok(Self { memory, offset, len })
+    }
+
+    /// All of `memory`.
+    pub fn whole(memory: Arc<dyn Memory>) -> Self {
+        let len = memory.len();
+        Self { memory, offset: 0, len }
+    }
+
+    /// The memory object.
+    pub fn memory(&self) -> &Arc<dyn Memory> {
+        &self.memory
+    }
+
+    /// Offset of the first byte.
+    pub fn offset(&self) -> usize {
+        self.offset
+    }
+
+    /// Length in bytes, at least 1.
+    pub fn len(&self) -> usize {
+        self.len
+    }
+
+    /// Always false: views have at least 1 byte.
+    pub fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    /// Offset one past the last byte.
+    pub fn end(&self) -> usize {
+        self.offset + self.len
+    }
+}
+
+impl Debug for MemoryView {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:?}[{}..{}]", self.memory.resource(), self.offset, self.end())
+    }
+}
+
+/// An address in unified shared memory and how many bytes may be used from it.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub struct UsmPointer {
+    address: usize,
+    len: usize,
+}
+
+impl UsmPointer {
+    /// Vouches for `len` bytes at `address`, which may be null for 0 bytes.
+    ///
+    /// # Safety
+    /// The bytes must be valid, on every device and host where a command uses the pointer, for as
+    /// long as any command-buffer that holds it may run.
+    pub unsafe fn new(address: usize, len: usize) -> Self {
+        Self { address, len }
+    }
+
+    /// Address of the first byte.
+    pub fn address(self) -> usize {
+        self.address
+    }
+
+    /// Number of bytes that may be used.
+    pub fn len(self) -> usize {
+        self.len
+    }
+
+    /// Whether no byte may be used.
+    pub fn is_empty(self) -> bool {
+        self.len == 0
+    }
+}

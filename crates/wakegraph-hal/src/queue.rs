@@ -1,0 +1,211 @@
+//! Queues, and the command-buffers that are enqueued on them. Each of the two traits refers to the
+//! other.
+#![expect(unsafe_code, reason = "enqueued work is the caller's to order")]
+
+use std::any::Any;
+use std::fmt::Debug;
+use std::sync::Arc;
+
+use super::builder::setters;
+use super::{Appended, Command, CommandBufferInfo, CommandUpdate, Signal, SyncPoint, WaitList};
+use crate::{DeviceId, Error, ErrorKind, Priority, Result};
+
+/// The order in which a queue runs what is enqueued on it.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum QueueOrder {
+    /// One after the other, in the order of the enqueues.
+    InOrder,
+    /// As soon as the wait list allows.
+    OutOfOrder,
+}
+
+/// The engine of a device that a queue should use. A hint: a device without such an engine uses
+/// another one.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
+pub enum EngineKind {
+    /// An engine that runs every command.
+    #[default]
+    Compute,
+    /// An engine for copies, which can run beside the compute engine.
+    Copy,
+}
+
+/// How to create a queue.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct QueueDesc {
+    /// The order of execution.
+    pub order: QueueOrder,
+    /// Whether the events of this queue have times.
+    pub profiling: bool,
+    /// The preferred engine.
+    pub engine: EngineKind,
+    /// How urgent its work is, on a device that [has priorities](super::Capabilities::queue_priorities).
+    pub priority: Priority,
+}
+
+impl QueueDesc {
+    /// A queue of normal priority without profiling on the compute engine.
+    pub const fn new(order: QueueOrder) -> Self {
+        Self { order, profiling: false, engine: EngineKind::Compute, priority: Priority::Normal }
+    }
+}
+
+setters! { const QueueDesc { profiling: bool, engine: EngineKind, priority: Priority } }
+
+/// The result of a [batch](Queue::enqueue_batch).
+#[derive(Debug)]
+pub struct Enqueued {
+    /// Number of command-buffers enqueued, from the first on.
+    pub count: usize,
+    /// The reason why the next one was not enqueued.
+    pub failure: Option<Error>,
+}
+
+impl Enqueued {
+    /// The first `count` were enqueued; `failure` is of the next one, if there is one.
+    pub fn new(count: usize, failure: Option<Error>) -> Self {
+        Self { count, failure }
+    }
+}
+
+/// A queue of a device.
+pub trait Queue: Debug + Send + Sync + 'static {
+    /// Lets a backend recognise its own objects.
+    fn as_any(&self) -> &dyn Any;
+
+    /// The device it belongs to.
+    fn device(&self) -> DeviceId;
+
+    /// Properties that the queue was created with.
+    fn desc(&self) -> &QueueDesc;
+
+    /// Enqueues one command, outside any command-buffer. A queue that reads the command later keeps a
+    /// reference to it.
+    ///
+    /// The closure of a [stream task](Command::StreamTask) is called once, inside this call or later on a
+    /// thread of the device, unless a dependency is known to have failed by then. It finds a stream on which
+    /// its work comes after the wait list and before the signal. If it fails, so does the event, once what is
+    /// on the stream is done: the closure may have enqueued something.
+    ///
+    /// # Errors
+    /// [`FeatureNotSupported`](ErrorKind::FeatureNotSupported),
+    /// [`InvalidWaitList`](ErrorKind::InvalidWaitList), the driver's. Nothing was enqueued then.
+    ///
+    /// # Safety
+    /// As for [`CommandBuffer::enqueue`](super::CommandBuffer::enqueue).
+    unsafe fn enqueue(&self, command: &Arc<Command>, wait: WaitList<'_>, signal: Signal<'_>) -> Result<()>;
+
+    /// Enqueues command-buffers one after the other on an in-order queue, with one signal behind
+    /// the last of them: for many short ones, each of which costs less than its signal and
+    /// the polls of it.
+    ///
+    /// Where one cannot be enqueued, those behind it are not tried, and the signal is behind those
+    /// before it; without any, the event is as it was. Where the signal cannot be enqueued, the
+    /// event fails when they are over. Only for devices that say so in their
+    /// [capabilities](super::Capabilities::batches); without a notification, and for
+    /// command-buffers without profiling.
+    ///
+    /// # Safety
+    /// As for [`CommandBuffer::enqueue`], for each of them; the event is theirs.
+    unsafe fn enqueue_batch(&self, buffers: &[&dyn CommandBuffer], signal: Signal<'_>) -> Enqueued {
+        let _ = (buffers, signal);
+        let why = "the device does not enqueue batches";
+        Enqueued { count: 0, failure: Some(Error::new(ErrorKind::FeatureNotSupported, why)) }
+    }
+
+    /// Hands everything enqueued so far to the device, without waiting.
+    ///
+    /// # Errors
+    /// The driver's.
+    fn flush(&self) -> Result<()>;
+
+    /// Blocks until everything enqueued so far is done, whether it succeeded or not. Not for async
+    /// tasks.
+    ///
+    /// # Errors
+    /// The driver's; [`DeviceLost`](ErrorKind::DeviceLost).
+    fn finish(&self) -> Result<()>;
+}
+
+/// Commands recorded once and enqueued many times.
+///
+/// Enqueues of one command-buffer never overlap: the second starts after the first has completed,
+/// on whatever queue. A command-buffer keeps alive what its commands use.
+pub trait CommandBuffer: Debug + Send + Sync + 'static {
+    /// Lets a backend recognise its own objects.
+    fn as_any(&self) -> &dyn Any;
+
+    /// Properties and state of the command-buffer.
+    fn info(&self) -> CommandBufferInfo;
+
+    /// Appends a command that runs after all commands in `after` (`urCommandBufferAppend*Exp`).
+    ///
+    /// # Errors
+    /// [`InvalidOperation`](ErrorKind::InvalidOperation) after finalize;
+    /// [`InvalidSyncPoint`](ErrorKind::InvalidSyncPoint) for a sync-point of another buffer;
+    /// [`FeatureNotSupported`](ErrorKind::FeatureNotSupported) with the command's name;
+    /// [`InvalidSize`](ErrorKind::InvalidSize) and [`InvalidArgument`](ErrorKind::InvalidArgument)
+    /// for the operands. The buffer is unchanged then.
+    fn append(&mut self, command: &Command, after: &[SyncPoint]) -> Result<Appended>;
+
+    /// The command with this number in the order of the appends, as updates have left it. Of a buffer
+    /// that is not updatable, it need not be known.
+    fn command(&self, index: usize) -> Option<&Command>;
+
+    /// Ends recording and makes the buffer ready to enqueue (`urCommandBufferFinalizeExp`).
+    ///
+    /// # Errors
+    /// [`InvalidOperation`](ErrorKind::InvalidOperation) the second time; the driver's.
+    fn finalize(&mut self) -> Result<()>;
+
+    /// Enqueues all commands on `queue`, after the events in `wait` (`urCommandBufferEnqueueExp`).
+    ///
+    /// # Errors
+    /// [`InvalidOperation`](ErrorKind::InvalidOperation) before finalize;
+    /// [`InvalidWaitList`](ErrorKind::InvalidWaitList) for an event that this queue cannot wait for
+    /// or that was never enqueued; [`InvalidArgument`](ErrorKind::InvalidArgument) for a queue or
+    /// signal of another device; [`DeviceLost`](ErrorKind::DeviceLost) and the driver's. Nothing
+    /// was enqueued then, and nothing is notified.
+    ///
+    /// # Safety
+    /// Until the signalled event is final, nothing else accesses the memory that the commands use
+    /// in a conflicting way, unless `wait`, the queue's order or this buffer's own earlier enqueues
+    /// put it before or after. Until then, too, the caller keeps this buffer, the queue, the event
+    /// and the operands: a backend need not defer a drop. Raw [`UsmPointer`](super::UsmPointer)s
+    /// and [`MemoryView`](super::MemoryView)s of other devices stay valid. The kernels' device code
+    /// keeps to its arguments, over the ranges it is launched with.
+    unsafe fn enqueue(&self, queue: &dyn Queue, wait: WaitList<'_>, signal: Signal<'_>) -> Result<()>;
+
+    /// Changes commands, all that are named or, on an error, none
+    /// (`urCommandBufferUpdateKernelLaunchExp`).
+    ///
+    /// Applies to later enqueues; those already made run with the old values. Does not wait for
+    /// them. Kernels that it replaces are kept while those may run them; memory that it replaces is
+    /// the caller's to keep, as [`enqueue`](Self::enqueue) asks. May allocate, where the driver
+    /// cannot change what is running.
+    ///
+    /// # Errors
+    /// [`InvalidOperation`](ErrorKind::InvalidOperation) before finalize or when not updatable;
+    /// [`InvalidCommandHandle`](ErrorKind::InvalidCommandHandle) for a handle of another buffer, or
+    /// a change that only kernels have of another command;
+    /// [`InvalidArgument`](ErrorKind::InvalidArgument) for an index out of range, an argument of
+    /// the wrong kind, an unregistered kernel, or a fill or copy of another kind;
+    /// [`FeatureNotSupported`](ErrorKind::FeatureNotSupported) for a missing capability bit.
+    fn update(&mut self, updates: &[CommandUpdate]) -> Result<()>;
+
+    /// Makes every command what the same one of `other` is: kernel, operands, whether it is
+    /// enabled, alternatives. Or, on an error, none.
+    ///
+    /// `other` was created on the same device with the same
+    /// [`CommandBufferDesc`](super::CommandBufferDesc) (but for the low-latency hint, which stays
+    /// this buffer's own), and has the same topology: as many commands, of the same kinds, with the
+    /// same sync-points in the same order. Whether it is finalized does not matter; it stays as it
+    /// is, and what it uses is kept alive by this buffer, too. Order and earlier enqueues as for
+    /// [`update`](Self::update). No capability bit is needed but that the buffer could be created.
+    ///
+    /// # Errors
+    /// [`InvalidOperation`](ErrorKind::InvalidOperation) before finalize or when not updatable;
+    /// [`InvalidArgument`](ErrorKind::InvalidArgument) for another device's buffer or another
+    /// topology, with the index of the first command that differs; the driver's.
+    fn update_from(&mut self, other: &dyn CommandBuffer) -> Result<()>;
+}

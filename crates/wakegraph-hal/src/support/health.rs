@@ -1,0 +1,167 @@
+//! Whether a device still works.
+
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use crate::util::panics::catch;
+use crate::{Error, ErrorKind, Result};
+
+/// Names a device in errors, and remembers the first one that says that it is lost.
+#[derive(Debug)]
+pub struct DeviceHealth {
+    selector: String,
+    lost: OnceLock<Error>,
+    /// Whether the device was given up, although the driver does not say that it is lost.
+    is_given_up: AtomicBool,
+    opened: Instant,
+}
+
+/// The polls of one enqueue that have failed, one after the other.
+#[derive(Debug, Default)]
+pub struct FailedPolls {
+    count: AtomicU32,
+    /// When the first of them did, in nanoseconds since the device was opened.
+    since: AtomicU64,
+}
+
+/// A device is given up when so many polls of an enqueue have failed one after the other, and for so long.
+const MOST_FAILED: u32 = 100;
+const LONGEST_FAILING: Duration = Duration::from_secs(if cfg!(test) { 0 } else { 5 });
+
+impl FailedPolls {
+    /// A poll has succeeded.
+    #[inline]
+    pub fn reset(&self) {
+        // These are figures for a decision, and order nothing.
+        if self.count.load(Ordering::Relaxed) > 0 {
+            self.count.store(0, Ordering::Relaxed);
+        }
+    }
+
+    /// Another one has failed at this time. Whether there have been too many.
+    fn add(&self, now: u64) -> bool {
+        let earlier = self.count.fetch_add(1, Ordering::Relaxed);
+        if earlier == 0 {
+            self.since.store(now, Ordering::Relaxed);
+        }
+        let failing = Duration::from_nanos(now.saturating_sub(self.since.load(Ordering::Relaxed)));
+        earlier.saturating_add(1) >= MOST_FAILED && failing >= LONGEST_FAILING
+    }
+}
+
+impl DeviceHealth {
+    /// A healthy device with this selector.
+    pub fn new(selector: String) -> Self {
+        let (lost, is_given_up) = (OnceLock::new(), AtomicBool::new(false));
+        Self { selector, lost, is_given_up, opened: Instant::now() }
+    }
+
+    /// The device's selector, such as `cuda:0`.
+    pub fn selector(&self) -> &str {
+        &self.selector
+    }
+
+    /// Names the device in the error. Everything that fails because the device is lost fails for the
+    /// first reason.
+    pub fn error(&self, error: impl Into<Error>) -> Error {
+        let error = error.into().on_device(&self.selector);
+        if error.kind() != ErrorKind::DeviceLost {
+            return error;
+        }
+        if self.lost.set(error.clone()).is_ok() {
+            // What listens to the log must not keep what called this from its work.
+            let _ = catch(|| tracing::error!(target: "wakegraph", %error, "a device is lost"));
+        }
+        self.lost.get().cloned().unwrap_or(error)
+    }
+
+    /// A poll of an enqueue has failed with this error. Gives why the device is lost, if it is: the driver
+    /// says so, or has not said for long whether the enqueue is over. Any other failure is one of the poll.
+    /// It says nothing about the work, which may still run.
+    #[cold]
+    pub fn poll_failed(&self, polls: &FailedPolls, error: impl Into<Error>) -> Option<Error> {
+        let error = error.into();
+        if error.kind() == ErrorKind::DeviceLost {
+            return Some(self.error(error));
+        }
+        let now = u64::try_from(self.opened.elapsed().as_nanos()).unwrap_or(u64::MAX);
+        if !polls.add(now) {
+            return None;
+        }
+        // Before the loss can be seen.
+        self.is_given_up.store(true, Ordering::Release);
+        let why = format!("the driver does not say any more whether work is over: {}", error.message());
+        Some(self.error(Error::new(ErrorKind::DeviceLost, why).help("start the process again")))
+    }
+
+    /// Whether the device is lost, but its work may still run, because the driver has not said that it is
+    /// over. What such work uses is kept for ever.
+    pub fn may_still_run(&self) -> bool {
+        self.is_given_up.load(Ordering::Acquire)
+    }
+
+    /// Why the device is lost, if it is.
+    pub fn lost(&self) -> Option<&Error> {
+        self.lost.get()
+    }
+
+    /// # Errors
+    /// [`DeviceLost`](ErrorKind::DeviceLost) from the first such error on.
+    pub fn status(&self) -> Result<()> {
+        self.lost.get().map_or(Ok(()), |error| Err(error.clone()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_device_is_given_up_after_many_failed_polls_in_a_row() {
+        let health = DeviceHealth::new("cuda:3".into());
+        let (polls, others) = (FailedPolls::default(), FailedPolls::default());
+        let fail = |polls| health.poll_failed(polls, Error::new(ErrorKind::Driver, "unknown"));
+        for _ in 0..10 {
+            (1..MOST_FAILED).for_each(|_| assert!(fail(&polls).is_none() && fail(&others).is_none()));
+            polls.reset();
+            others.reset();
+        }
+        assert!(!health.may_still_run() && health.lost().is_none());
+        (1..MOST_FAILED).for_each(|_| assert!(fail(&polls).is_none()));
+        let lost = fail(&polls).unwrap();
+        assert_eq!(lost.kind(), ErrorKind::DeviceLost);
+        assert!(lost.message().contains("unknown") && health.may_still_run(), "{lost}");
+        assert_eq!(health.status().unwrap_err().message(), lost.message());
+    }
+
+    #[test]
+    fn failed_polls_are_too_many_only_after_a_time() {
+        let (polls, longest) = (FailedPolls::default(), Duration::from_secs(5).as_nanos() as u64);
+        (0..2 * u64::from(MOST_FAILED)).for_each(|now| _ = polls.add(now));
+        assert!(polls.add(longest) && polls.since.load(Ordering::Relaxed) == 0);
+        polls.reset();
+        assert!(!polls.add(2 * longest) && polls.since.load(Ordering::Relaxed) == 2 * longest);
+    }
+
+    #[test]
+    fn a_loss_of_which_the_driver_tells_ends_all_work() {
+        let health = DeviceHealth::new("cuda:3".into());
+        let lost = health.poll_failed(&FailedPolls::default(), Error::new(ErrorKind::DeviceLost, "gone"));
+        assert_eq!(lost.unwrap().message(), "gone");
+        assert!(!health.may_still_run());
+    }
+
+    #[test]
+    fn the_first_loss_is_the_reason_of_all_later_ones() {
+        let health = DeviceHealth::new("cuda:3".into());
+        assert_eq!(health.error(Error::new(ErrorKind::Driver, "a")).kind(), ErrorKind::Driver);
+        health.status().unwrap();
+        let first = health.error(Error::new(ErrorKind::DeviceLost, "b"));
+        assert!(first.to_string().contains("cuda:3"), "{first}");
+        let second = health.error(Error::new(ErrorKind::DeviceLost, "c"));
+        assert_eq!((second.message(), health.lost().unwrap().message()), ("b", "b"));
+        assert_eq!(health.status().unwrap_err().message(), "b");
+        assert_eq!(health.error(Error::new(ErrorKind::Driver, "d")).message(), "d");
+    }
+}

@@ -1,0 +1,184 @@
+//! The contract's device: it creates everything on it.
+#![expect(unsafe_code, reason = "vouches for the backend, and takes handles that the caller vouches for")]
+
+use std::any::Any;
+use std::ffi::c_void;
+use std::num::NonZeroUsize;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use super::clock::nanoseconds_at;
+use super::context::{ContextFailure, DriverContext as _};
+use super::enqueue::LaunchDevice;
+use super::event::StreamEvent;
+use super::foreign::{import_event, order_stream_after};
+use super::memory::{MemoryDevice, StreamMemory};
+use super::peer_access::PeerAccess;
+use super::queue::StreamQueue;
+use crate::{
+    Capabilities, ClockSample, CommandBuffer, CommandBufferDesc, Device, DeviceInfo, Error, ErrorKind, Event,
+    EventDesc, Kernel, KernelDesc, Memory, MemoryDesc, MemoryKind, Queue, QueueDesc, QueueOrder, Result,
+    UserMemory,
+};
+
+/// What the devices of a backend are made of.
+///
+/// # Safety
+/// The backend meets the contract: memory is the driver's, zeroed, and lives as long as its object; streams
+/// and wait lists order work; an event is final when the driver says that its record is complete, or that
+/// its context has ended.
+pub unsafe trait GpuBackend: LaunchDevice + MemoryDevice {
+    /// A loaded kernel.
+    type Kernel: Kernel;
+    /// A command-buffer.
+    type CommandBuffer: CommandBuffer;
+    /// The API's name, for errors.
+    const NAME: &'static str;
+
+    /// What the device can do.
+    fn capabilities(&self) -> &Capabilities;
+
+    /// Loads a kernel from its sources.
+    fn load_kernel(&self, desc: &KernelDesc<'_>) -> Result<Self::Kernel>;
+
+    /// Creates an empty command-buffer.
+    fn create_command_buffer(device: &Arc<Self>, desc: CommandBufferDesc) -> Result<Self::CommandBuffer>;
+
+    /// Checks that `len` bytes at `address` lie inside memory that the driver knows and that this device can
+    /// use.
+    fn check_address(&self, address: usize, len: usize) -> Result<()>;
+
+    /// The devices that may use this device's memory.
+    fn peers(&self) -> &PeerAccess;
+
+    /// Lets `user` use this device's memory, if the hardware can.
+    fn open_to(&self, user: &Self) -> Result<bool, ContextFailure<Self::Context>>;
+
+    /// Why the device cannot be split into so many, and what can be done.
+    fn cannot_split(count: NonZeroUsize) -> Error;
+}
+
+/// A device. Its objects hold its private core, so the device itself may be dropped before them.
+#[derive(Debug)]
+pub struct GpuDevice<D> {
+    inner: Arc<D>,
+}
+
+impl<D> GpuDevice<D> {
+    /// The contract's device over its core.
+    pub fn new(inner: D) -> Self {
+        Self { inner: Arc::new(inner) }
+    }
+
+    /// The core that the device shares with its objects.
+    pub fn inner(&self) -> &Arc<D> {
+        &self.inner
+    }
+}
+
+impl<D: GpuBackend> GpuDevice<D> {
+    /// Creates an object, unless the device is lost. An error names the device.
+    fn create<T, E: Into<Error>>(&self, create: impl FnOnce() -> Result<T, E>) -> Result<T> {
+        self.status()?;
+        create().map_err(|error| self.inner.context().error(error))
+    }
+}
+
+// SAFETY: the backend promises it.
+unsafe impl<D: GpuBackend> Device for GpuDevice<D> {
+    fn as_any(&self) -> &dyn Any {
+        self
+    }
+
+    fn info(&self) -> &DeviceInfo {
+        self.inner.info()
+    }
+
+    fn capabilities(&self) -> &Capabilities {
+        self.inner.capabilities()
+    }
+
+    fn status(&self) -> Result<()> {
+        self.inner.context().health().status()
+    }
+
+    fn may_still_run(&self) -> bool {
+        self.inner.context().health().may_still_run()
+    }
+
+    /// The host's own clock: device times are converted to it.
+    fn clock(&self) -> Result<ClockSample> {
+        let host = Instant::now();
+        let error = Duration::from_nanos(self.inner.clock().error());
+        Ok(ClockSample::new(nanoseconds_at(host), host).error(error))
+    }
+
+    fn allocate(&self, desc: &MemoryDesc) -> Result<Arc<dyn Memory>> {
+        Ok(Arc::new(self.create(|| StreamMemory::allocate(&self.inner, desc))?))
+    }
+
+    fn register(&self, memory: UserMemory) -> Result<Arc<dyn Memory>> {
+        self.status()?;
+        self.inner.context().run(|| StreamMemory::of_user(&self.inner, memory))
+    }
+
+    /// Waits for the stream on which memory is freed.
+    fn trim(&self) -> Result<()> {
+        self.status()?;
+        self.inner.context().run(|| self.inner.trim())
+    }
+
+    fn create_kernel(&self, desc: &KernelDesc<'_>) -> Result<Arc<dyn Kernel>> {
+        Ok(Arc::new(self.create(|| self.inner.load_kernel(desc))?))
+    }
+
+    fn create_queue(&self, desc: &QueueDesc) -> Result<Arc<dyn Queue>> {
+        self.status()?;
+        if desc.order == QueueOrder::OutOfOrder {
+            let why = format!("{} has no out-of-order queues", D::NAME);
+            return Err(self.inner.context().error(Error::new(ErrorKind::FeatureNotSupported, why)));
+        }
+        Ok(Arc::new(self.create(|| StreamQueue::create(&self.inner, *desc))?))
+    }
+
+    fn create_event(&self, desc: &EventDesc) -> Result<Arc<dyn Event>> {
+        Ok(Arc::new(self.create(|| StreamEvent::create(&self.inner, desc.profiling))?))
+    }
+
+    fn create_command_buffer(&self, desc: &CommandBufferDesc) -> Result<Box<dyn CommandBuffer>> {
+        Ok(Box::new(self.create(|| D::create_command_buffer(&self.inner, *desc))?))
+    }
+
+    fn check_address(&self, address: usize, len: usize) -> Result<()> {
+        self.create(|| self.inner.check_address(address, len))
+    }
+
+    unsafe fn import_event(&self, handle: *mut c_void) -> Result<Arc<dyn Event>> {
+        // SAFETY: passed on to the caller.
+        Ok(Arc::new(self.create(|| unsafe { import_event(&self.inner, handle.cast()) })?))
+    }
+
+    unsafe fn order_after(&self, queue: *mut c_void, events: &[&dyn Event]) -> Result<()> {
+        // SAFETY: passed on to the caller.
+        self.create(|| unsafe { order_stream_after(&*self.inner, queue.cast(), events) })
+    }
+
+    /// This device's memory, the host memory that the driver knows, and peers' memory.
+    fn can_access(&self, memory: &dyn Memory) -> bool {
+        memory.as_any().downcast_ref::<StreamMemory<D>>().is_some_and(|memory| {
+            let owner = &memory.device;
+            Arc::ptr_eq(owner, &self.inner)
+                || memory.kind() == MemoryKind::Host
+                || owner.peers().is_open_to(self.inner.id(), || owner.open_to(&self.inner))
+        })
+    }
+
+    /// A stream can wait for events of all devices of the driver.
+    fn can_wait_for(&self, other: &dyn Device) -> bool {
+        other.as_any().is::<Self>()
+    }
+
+    fn sub_devices(&self, count: NonZeroUsize) -> Result<Vec<Arc<dyn Device>>> {
+        Err(self.inner.context().error(D::cannot_split(count)))
+    }
+}

@@ -1,0 +1,292 @@
+//! Signals: one enqueue each, from what tells of its end to the outcome that the event reports.
+
+use std::any::Any;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use parking_lot::Mutex;
+
+use super::clock::{SignalTimes, now};
+use super::context::{ContextFailure, DriverContext as _};
+use super::device::{CountedEnd as _, StoppableLoops as _, StreamDevice};
+use super::stream::{DriverStream, RawEvent, StreamContext};
+use crate::support::dependency::{Dependencies, EnqueueOutcome, SettleStep, release};
+use crate::support::health::FailedPolls;
+use crate::support::refusal;
+use crate::support::signals::EnqueueSignal;
+use crate::{Error, EventProfile, EventStatus, Result};
+
+/// One enqueue.
+///
+/// The driver itself spreads faults: they end the whole context, or the process. What it does not spread
+/// is kept here: an enqueue of which a part failed, and the failure of another device.
+#[derive(Debug)]
+pub struct StreamSignal<D: StreamDevice> {
+    device: Arc<D>,
+    records: Arc<EventRecords<D::Context>>,
+    stream: Arc<DriverStream<D::Context>>,
+    end: SignalEnd<D::Counted>,
+    /// Why the enqueue fails once its work is over.
+    failure: Option<Error>,
+    loops: Option<D::Loops>,
+    times: Option<SignalTimes<D::Context>>,
+    failed_polls: FailedPolls,
+    pending: Mutex<PendingSignal<D>>,
+    outcome: EnqueueOutcome,
+}
+
+/// The driver's events of one event, which records them again for each signal.
+#[derive(Debug)]
+pub struct EventRecords<C: StreamContext> {
+    /// Behind the work.
+    pub end: RawEvent<C>,
+    /// With profiling: before the work.
+    pub start: Option<RawEvent<C>>,
+    /// Before and after each command; enough for the signal with the most commands so far.
+    pub commands: Mutex<Vec<[RawEvent<C>; 2]>>,
+}
+
+/// What tells of the end of an enqueue.
+#[derive(Debug)]
+pub enum SignalEnd<R> {
+    /// The driver's event, which is recorded behind the work and has this sequence number on its
+    /// stream.
+    Recorded(u64),
+    /// The stream, which becomes idle. The event could not be recorded, so the enqueue fails with
+    /// this.
+    Broken(Error),
+    /// What the host reads. The event is not recorded.
+    Counted(R),
+}
+
+/// What is needed until the outcome is known.
+#[derive(Debug)]
+struct PendingSignal<D: StreamDevice> {
+    /// The signals whose results this one needs.
+    needs: SignalNeeds<D>,
+    /// What the device uses.
+    kept: Option<Kept>,
+    /// With a counted end: when to query the stream next.
+    next_query: Option<Instant>,
+    /// With times: when the end was seen.
+    seen: u64,
+}
+
+/// The signals whose results one needs.
+pub(super) type SignalNeeds<D> = Dependencies<Arc<StreamSignal<D>>>;
+
+/// What the device uses until a signal is final.
+pub type Kept = Arc<dyn Any + Send + Sync>;
+
+/// A fault stops what counts runs. So while a count is awaited, the stream is queried this often, and the
+/// first poll after that time notices that the device is lost. Most counted runs are over before.
+const BETWEEN_QUERIES: Duration = Duration::from_millis(1);
+
+impl<C: StreamContext> EventRecords<C> {
+    pub fn create(context: &Arc<C>, profiling: bool) -> Result<Self, ContextFailure<C>> {
+        let event = || RawEvent::create(context, profiling);
+        Ok(Self { end: event()?, start: profiling.then(event).transpose()?, commands: Mutex::default() })
+    }
+
+    /// Makes sure that there are events for so many commands.
+    pub fn reserve(&self, context: &Arc<C>, commands: usize) -> Result<(), ContextFailure<C>> {
+        let mut all = self.commands.lock();
+        while all.len() < commands {
+            let event = || RawEvent::create(context, true);
+            all.push([event()?, event()?]);
+        }
+        Ok(())
+    }
+}
+
+impl<D: StreamDevice> StreamSignal<D> {
+    /// An enqueue that is on the stream.
+    pub fn new(
+        device: &Arc<D>,
+        records: &Arc<EventRecords<D::Context>>,
+        stream: &Arc<DriverStream<D::Context>>,
+        end: SignalEnd<D::Counted>,
+        times: Option<SignalTimes<D::Context>>,
+        needs: SignalNeeds<D>,
+        kept: Option<Kept>,
+    ) -> Self {
+        Self {
+            device: Arc::clone(device),
+            records: Arc::clone(records),
+            stream: Arc::clone(stream),
+            end,
+            failure: None,
+            loops: None,
+            times,
+            failed_polls: FailedPolls::default(),
+            pending: Mutex::new(PendingSignal { needs, kept, next_query: None, seen: 0 }),
+            outcome: EnqueueOutcome::default(),
+        }
+    }
+
+    /// It fails once its work is over, if there is a reason.
+    pub fn failing(mut self, failure: Option<Error>) -> Self {
+        self.failure = failure;
+        self
+    }
+
+    /// It has these loops.
+    pub fn with_loops(mut self, loops: Option<D::Loops>) -> Self {
+        self.loops = loops;
+        self
+    }
+
+    /// Asks its loops to begin no further iteration.
+    pub fn stop(&self) {
+        self.loops.iter().for_each(|loops| loops.stop());
+    }
+
+    /// Whether the work is over; `None` if it is not known to be, and the driver was not asked.
+    fn is_over(&self, pending: &mut PendingSignal<D>) -> Result<Option<bool>, ContextFailure<D::Context>> {
+        match &self.end {
+            SignalEnd::Recorded(sequence) => {
+                self.stream.has_completed(*sequence, &self.records.end).map(Some)
+            }
+            SignalEnd::Broken(_) => self.stream.is_idle().map(Some),
+            SignalEnd::Counted(run) if run.is_over() => Ok(Some(true)),
+            SignalEnd::Counted(_) => {
+                let now = Instant::now();
+                let is_due = pending.next_query.is_some_and(|next| next <= now);
+                if is_due || pending.next_query.is_none() {
+                    pending.next_query = Some(now + BETWEEN_QUERIES);
+                }
+                is_due.then(|| self.stream.is_idle()).transpose()
+            }
+        }
+    }
+
+    /// Whether the driver's event tells of the end, and no failure is known.
+    fn is_recorded(&self) -> bool {
+        matches!(self.end, SignalEnd::Recorded(_))
+            && self.failure.is_none()
+            && !self.outcome.is_known()
+            && self.pending.lock().needs.failure().is_none()
+    }
+
+    /// Makes later work on the stream come after this enqueue. Returns why it has failed, if that
+    /// is known. The caller has bound the stream's context.
+    pub fn order_before(&self, stream: &Arc<DriverStream<D::Context>>) -> Result<Option<Error>> {
+        self.order_by(Arc::ptr_eq(&self.stream, stream), |event| Ok(stream.wait(event)?))
+    }
+
+    /// As [`order_before`](Self::order_before): `wait` makes later work on the stream wait for an event.
+    pub fn order_by(
+        &self,
+        is_same_stream: bool,
+        wait: impl FnOnce(&RawEvent<D::Context>) -> Result<()>,
+    ) -> Result<Option<Error>> {
+        let context = self.device.context();
+        // A wait for a complete event takes less time than a query whether it is.
+        if context.health().lost().is_some() || !self.is_recorded() {
+            match self.status() {
+                EventStatus::Failed(error) => return Ok(Some(error)),
+                EventStatus::Pending => {}
+                EventStatus::Complete | EventStatus::Idle => return Ok(None),
+            }
+        }
+        match &self.end {
+            // The stream is in order.
+            _ if is_same_stream => {}
+            SignalEnd::Recorded(_) => wait(&self.records.end)?,
+            SignalEnd::Broken(_) => self.stream.synchronize().map_err(|failure| context.error(failure))?,
+            // The event is not recorded, so one is recorded now, behind everything on the stream.
+            SignalEnd::Counted(_) => {
+                let event = {
+                    let _bound = context.bind()?;
+                    RawEvent::recorded_on(&self.stream)?
+                };
+                wait(&event)?;
+            }
+        }
+        Ok(None)
+    }
+
+    /// The times, if it has any. It is complete.
+    pub fn profile(&self) -> Result<EventProfile> {
+        let EventRecords { end, start, commands } = &*self.records;
+        let (times, start) = self.times.as_ref().zip(start.as_ref()).ok_or_else(refusal::no_times)?;
+        let seen = self.pending.lock().seen;
+        let read = times.read(seen, [start, end], &commands.lock());
+        read.map_err(|failure| self.device.context().error(failure))
+    }
+}
+
+impl<D: StreamDevice> EnqueueSignal for StreamSignal<D> {
+    fn outcome(&self) -> &EnqueueOutcome {
+        &self.outcome
+    }
+
+    fn known_failure(&self) -> Option<&Error> {
+        self.failure.as_ref()
+    }
+
+    fn attempt(&self) -> SettleStep<Arc<Self>> {
+        if self.outcome.is_known() {
+            return SettleStep::Settled;
+        }
+        let context = self.device.context();
+        let mut pending = self.pending.lock();
+        if self.outcome.is_known() {
+            // Another thread was faster, and the event may have been recorded again since.
+            return SettleStep::Settled;
+        }
+        let lost = context.health().lost();
+        let mut unloaded = None;
+        if lost.is_none() {
+            match self.is_over(&mut pending) {
+                Ok(Some(true)) => {}
+                Ok(Some(false)) => {
+                    self.failed_polls.reset();
+                    return SettleStep::Pending;
+                }
+                Ok(None) => return SettleStep::Pending,
+                // The process exits: the device is as good as before, and nobody will say more.
+                Err(failure) if failure.is_unloaded() => unloaded = Some(context.error(failure)),
+                Err(failure) => {
+                    // Without the lock, as this logs.
+                    drop(pending);
+                    let lost = context.health().poll_failed(&self.failed_polls, failure);
+                    return if lost.is_some() { self.attempt() } else { SettleStep::Pending };
+                }
+            }
+            if unloaded.is_none()
+                && let Some(needed) = pending.needs.first_open()
+            {
+                // The device has run this behind it. Of another device a query tells whether it is lost.
+                if let SignalEnd::Recorded(sequence) = needed.end
+                    && Arc::ptr_eq(&needed.device, &self.device)
+                {
+                    needed.stream.note_completed(sequence);
+                }
+                return SettleStep::Needs(needed);
+            }
+        }
+        if self.times.is_some() {
+            pending.seen = now();
+        }
+        let broken = if let SignalEnd::Broken(error) = &self.end { Some(error) } else { None };
+        let broken = self.failure.as_ref().or(broken).or(unloaded.as_ref());
+        let is_stopped = self.loops.as_ref().is_some_and(|loops| loops.have_been_stopped());
+        let failure = lost.or(pending.needs.failure()).or(broken).cloned();
+        // Under the lock: a thread that finds no dependencies finds the outcome known.
+        self.outcome.set(failure.or_else(|| is_stopped.then(|| context.error(refusal::stopped_loop()))));
+        let (needs, kept) = (std::mem::take(&mut pending.needs), pending.kept.take());
+        drop((pending, needs));
+        if context.health().may_still_run() {
+            std::mem::forget(kept);
+        }
+        SettleStep::Settled
+    }
+}
+
+impl<D: StreamDevice> Drop for StreamSignal<D> {
+    fn drop(&mut self) {
+        let needs = |signal: &mut Self| std::mem::take(&mut signal.pending.get_mut().needs);
+        release(needs(self), needs);
+    }
+}

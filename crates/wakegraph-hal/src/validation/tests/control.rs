@@ -1,0 +1,151 @@
+use super::*;
+use crate::{Body, CommandKinds, CommandUpdate, NativeCommand, UpdateCapabilities};
+
+const ARGUMENT: ErrorKind = ErrorKind::InvalidArgument;
+const SIZE: ErrorKind = ErrorKind::InvalidSize;
+
+fn body(command: Command) -> Arc<Body> {
+    let mut body = Body::new();
+    body.push(command, &[]).unwrap();
+    Arc::new(body)
+}
+
+fn if_nonzero(condition: MemoryView, then: Arc<Body>, otherwise: Option<Arc<Body>>) -> Command {
+    Command::If { condition, then, otherwise }
+}
+
+fn while_nonzero(condition: MemoryView, body: Arc<Body>) -> Command {
+    Command::While { condition, body }
+}
+
+fn native(memory: Vec<MemoryView>) -> Command {
+    // SAFETY: nobody calls it.
+    Command::Native(unsafe { NativeCommand::new("mine", memory, |_| Ok(())) })
+}
+
+#[test]
+fn valid_ones_reach_the_backend() {
+    let this = Fixture::new();
+    let (flag, host) = (part(&this.memory(64), 8, 4), part(&this.host_memory(64), 4, 4));
+    let kernel = body(Command::Kernel(Box::new(this.saxpy())));
+    let inner = if_nonzero(flag.clone(), kernel.clone(), None);
+    for command in [
+        Command::Child(Arc::new(Body::new())),
+        Command::Child(kernel.clone()),
+        if_nonzero(flag.clone(), kernel.clone(), Some(kernel.clone())),
+        if_nonzero(host, kernel, None),
+        while_nonzero(flag.clone(), body(inner)),
+        native(vec![flag]),
+    ] {
+        this.run(&command).unwrap();
+    }
+}
+
+#[test]
+fn a_condition_is_a_word_that_the_device_can_read() {
+    let (this, other) = (Fixture::new(), Fixture::new());
+    let nothing = Arc::new(Body::new());
+    let memory = this.memory(64);
+    for (len, message) in [(8, "'condition' (bytes 0..8 of 64)"), (1, "'condition' (bytes 0..1 of 64)")] {
+        let wrong = part(&memory, 0, len);
+        let why = |kind| format!("{kind}: {message} is not a u32, which has 4 bytes");
+        this.refuses(&if_nonzero(wrong.clone(), nothing.clone(), None), SIZE, &why("conditional"));
+        this.refuses(&while_nonzero(wrong, nothing.clone()), SIZE, &why("loop"));
+    }
+    let odd = while_nonzero(part(&memory, 2, 4), nothing.clone());
+    let why = "loop: 'condition' (bytes 2..6 of 64) does not start at a multiple of 4";
+    this.refuses(&odd, ARGUMENT, why);
+    let foreign = part(&other.memory(64), 0, 4);
+    let ours = &this.device.info().selector;
+    let why = format!(
+        "loop: 'condition' (bytes 0..4 of 64) is memory of another device, and cannot be accessed from {ours}"
+    );
+    this.refuses(&while_nonzero(foreign.clone(), nothing), ARGUMENT, &why);
+    let why = format!(
+        "native command: 'mine' (bytes 0..4 of 64) is memory of another device, and \
+         cannot be accessed from {ours}"
+    );
+    this.refuses(&native(vec![foreign]), ARGUMENT, &why);
+}
+
+#[test]
+fn the_commands_of_bodies_are_checked_in_all_depths() {
+    let this = Fixture::new();
+    let flag = part(&this.memory(64), 0, 4);
+    let wrong = || Command::BufferFill { dst: this.memory(64), pattern: smallvec::smallvec![0; 3] };
+    let why = "'pattern' of 3 bytes does not divide 'dst' of 64 bytes";
+    let child = Command::Child(body(wrong()));
+    let message = format!("child graph: command 0 of its body: buffer fill: {why}");
+    this.refuses(&child, SIZE, &message);
+    this.refuses(
+        &native_after(child.clone()),
+        SIZE,
+        &format!("child graph: command 1 of its body: {message}"),
+    );
+    let good = Arc::new(Body::new());
+    let otherwise = if_nonzero(flag.clone(), good, Some(body(wrong())));
+    this.refuses(&otherwise, SIZE, &format!("conditional: command 0 of its body: buffer fill: {why}"));
+    this.refuses(
+        &while_nonzero(flag, body(otherwise)),
+        SIZE,
+        &format!("loop: command 0 of its body: conditional: command 0 of its body: buffer fill: {why}"),
+    );
+}
+
+fn native_after(command: Command) -> Command {
+    let mut body = Body::new();
+    body.push(native(Vec::new()), &[]).unwrap();
+    body.push(command, &[0]).unwrap();
+    Command::Child(Arc::new(body))
+}
+
+#[test]
+fn what_the_device_lacks_is_refused_by_name_in_bodies_too() {
+    let commands = CommandKinds::all() - CommandKinds::WHILE;
+    let this = Fixture::with(crate::Capabilities { commands, ..everything() });
+    let lacking = while_nonzero(part(&this.memory(64), 0, 4), Arc::new(Body::new()));
+    let refuses = |command: &Command, message| {
+        refused(this.buffer().append(command, &[]), ErrorKind::FeatureNotSupported, message);
+    };
+    refuses(&lacking, "the device cannot put this command into a command-buffer: loop");
+    let message = "child graph: the device cannot put a command of its body into a command-buffer: loop";
+    refuses(&Command::Child(body(lacking.clone())), message);
+    refuses(&Command::Child(body(Command::Child(body(lacking)))), message);
+}
+
+#[test]
+fn updates_replace_flag_and_bodies() {
+    let looping = |this: &Fixture| while_nonzero(part(&this.memory(64), 0, 4), Arc::new(Body::new()));
+    let update = |handle, command: Command| CommandUpdate {
+        command: Some(Box::new(command)),
+        ..CommandUpdate::new(handle)
+    };
+    let able =
+        Capabilities { update: UpdateCapabilities::all() - UpdateCapabilities::BODIES, ..everything() };
+    for (this, refused_by) in [(Fixture::new(), None), (Fixture::with(able), Some("BODIES"))] {
+        let mut buffer = this.updatable_buffer();
+        let handle = buffer.append(&looping(&this), &[]).unwrap().handle.unwrap();
+        buffer.finalize().unwrap();
+        this.log.take();
+        let kernel = body(Command::Kernel(Box::new(this.saxpy())));
+        let flag = part(&this.memory(64), 4, 4);
+        let other = while_nonzero(flag.clone(), kernel.clone());
+        let updated = buffer.update(&[update(handle, other)]);
+        if let Some(bit) = refused_by {
+            let why = "the device cannot change the bodies of conditionals and loops";
+            let message = format!("update of command 0: {why} (UpdateCapabilities({bit}))");
+            refused(updated, ErrorKind::FeatureNotSupported, &message);
+            continue;
+        }
+        updated.unwrap();
+        assert_eq!(this.log.take().len(), 1);
+        let message = "update of command 0: it is a loop, and the new command a conditional";
+        refused(buffer.update(&[update(handle, if_nonzero(flag, kernel, None))]), ARGUMENT, message);
+        let wrong = while_nonzero(part(&this.memory(64), 0, 8), Arc::new(Body::new()));
+        assert_eq!(buffer.update(&[update(handle, wrong)]).unwrap_err().kind(), SIZE);
+        let switch = CommandUpdate { enabled: Some(false), ..CommandUpdate::new(handle) };
+        let message = "update: command 0 is a loop, which cannot be enabled or disabled";
+        refused(buffer.update(&[switch]), ErrorKind::InvalidCommandHandle, message);
+        assert!(this.log.take().is_empty());
+    }
+}

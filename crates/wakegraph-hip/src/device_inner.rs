@@ -1,0 +1,165 @@
+//! What all objects of a device share and keep alive.
+#![expect(unsafe_code, reason = "calls the driver")]
+
+use std::convert::Infallible;
+use std::ffi::c_int;
+use std::sync::{Arc, OnceLock};
+
+use wakegraph_hal::support::streams::{
+    DeviceClock, DriverContext as _, ImportStreams, PeerAccess, StreamDevice,
+};
+use wakegraph_hal::{Capabilities, CommandKinds, DeviceId, DeviceInfo, Progress, Result, UpdateCapabilities};
+
+use super::context::{self, HipContext};
+use super::error::version_text;
+use super::function::HipFunction;
+use super::memory_pool::HipMemoryPool;
+use super::sys::{self, HipFailure, call, get, hipDeviceAttribute_t, hipErrorPeerAccessAlreadyEnabled};
+
+/// The private core of a [`HipDevice`](super::device::HipDevice). The fields are dropped in this
+/// order, the context last.
+#[derive(Debug)]
+pub(super) struct HipDeviceInner {
+    pub(super) info: DeviceInfo,
+    pub(super) capabilities: Capabilities,
+    /// What code is compiled for, such as `gfx90a:sramecc+:xnack-`.
+    pub(super) architecture: String,
+    /// Work-items that the hardware issues together: 32 or 64.
+    pub(super) wavefront: usize,
+    /// The kernel of [`builtin_kernels`](super::builtin_kernels).
+    pub(super) fill: OnceLock<HipFunction>,
+    /// For [`updates_in_flight`](super::updates_in_flight).
+    pub(super) keeps_values: OnceLock<bool>,
+    pub(super) peers: PeerAccess,
+    pub(super) clock: DeviceClock<HipContext>,
+    import_streams: ImportStreams<HipContext>,
+    pub(super) pool: Arc<HipMemoryPool>,
+    pub(super) context: Arc<HipContext>,
+}
+
+/// Local memory for the gaps between arguments, 15 bytes each.
+pub(super) const LOCAL_GAPS: usize = 1024;
+
+impl HipDeviceInner {
+    pub(super) fn open(context: HipContext) -> Result<Self> {
+        let (driver, context) = (context.driver, Arc::new(context));
+        let attribute = |attribute| context.attribute(attribute);
+        let three = |attributes: [hipDeviceAttribute_t; 3]| -> Result<[usize; 3], HipFailure> {
+            let [x, y, z] = attributes;
+            Ok([attribute(x)?, attribute(y)?, attribute(z)?])
+        };
+        let info = info(&context)?;
+        let capabilities = Capabilities {
+            commands: commands(),
+            update: UpdateCapabilities::all(),
+            profiling: true,
+            notifies: false,
+            prefers_polls: false,
+            progress: Progress::Device,
+            batches: true,
+            queue_priorities: true,
+            stream_tasks: true,
+            out_of_order_queues: false,
+            max_work_group_size: attribute(sys::hipDeviceAttributeMaxThreadsPerBlock)?,
+            max_work_item_sizes: three([
+                sys::hipDeviceAttributeMaxBlockDimX,
+                sys::hipDeviceAttributeMaxBlockDimY,
+                sys::hipDeviceAttributeMaxBlockDimZ,
+            ])?,
+            max_work_groups: three([
+                sys::hipDeviceAttributeMaxGridDimX,
+                sys::hipDeviceAttributeMaxGridDimY,
+                sys::hipDeviceAttributeMaxGridDimZ,
+            ])?,
+            max_global_index: usize::MAX,
+            concurrent_parts: true,
+            global_offset: true,
+            view_alignment: 1,
+            // Arguments begin at multiples of 16, so some memory is left for the gaps.
+            local_memory: attribute(sys::hipDeviceAttributeMaxSharedMemoryPerBlock)?
+                .saturating_sub(LOCAL_GAPS),
+            max_allocation: usize::try_from(info.memory).unwrap_or(usize::MAX),
+        };
+        let wavefront = attribute(sys::hipDeviceAttributeWarpSize)?;
+        let pool = Arc::new(HipMemoryPool::create(&context)?);
+        Ok(Self {
+            info,
+            capabilities,
+            architecture: driver.architecture(context.device)?,
+            wavefront,
+            fill: OnceLock::new(),
+            keeps_values: OnceLock::new(),
+            peers: PeerAccess::default(),
+            clock: DeviceClock::create(&context)?,
+            import_streams: ImportStreams::default(),
+            pool,
+            context,
+        })
+    }
+
+    /// Lets `user` use this device's memory, if the hardware can.
+    pub(super) fn open_to(&self, user: &Self) -> Result<bool, HipFailure> {
+        let (driver, from, to) = (self.context.driver, user.context.device, self.context.device);
+        // The driver says that a device is not its own peer, but another object may be for it.
+        if from == to {
+            return Ok(true);
+        }
+        // SAFETY: both devices are open.
+        let can_access: c_int = unsafe { get!(driver, hipDeviceCanAccessPeer(from, to)) }?;
+        if can_access == 0 {
+            return Ok(false);
+        }
+        let _bound = user.context.bind()?;
+        // SAFETY: both devices are open; the flags are reserved.
+        match unsafe { call!(driver, hipDeviceEnablePeerAccess(to, 0)) } {
+            Err(failure) if failure.code == hipErrorPeerAccessAlreadyEnabled => {}
+            outcome => outcome?,
+        }
+        self.pool.open_to(&user.context)?;
+        Ok(true)
+    }
+}
+
+impl StreamDevice for HipDeviceInner {
+    type Context = HipContext;
+    type Counted = Infallible;
+    type Loops = Infallible;
+
+    fn info(&self) -> &DeviceInfo {
+        &self.info
+    }
+
+    fn context(&self) -> &Arc<HipContext> {
+        &self.context
+    }
+
+    fn clock(&self) -> &DeviceClock<HipContext> {
+        &self.clock
+    }
+
+    fn import_streams(&self) -> &ImportStreams<HipContext> {
+        &self.import_streams
+    }
+}
+
+/// The commands that a graph can hold. HIP has no conditional nodes.
+fn commands() -> CommandKinds {
+    let of_other_layers = CommandKinds::HOST_TASK | CommandKinds::SUB_GRAPH | CommandKinds::STREAM_TASK;
+    CommandKinds::all() - of_other_layers - CommandKinds::IF - CommandKinds::WHILE
+}
+
+fn info(context: &HipContext) -> Result<DeviceInfo, HipFailure> {
+    let (driver, device) = (context.driver, context.device);
+    let name = context::name(driver, device)?;
+    // SAFETY: the driver gave the device.
+    let memory: usize = unsafe { get!(driver, hipDeviceTotalMem(device)) }?;
+    Ok(DeviceInfo {
+        id: DeviceId::unique(),
+        backend: "hip",
+        selector: context.health.selector().into(),
+        name,
+        driver: format!("HIP {}", version_text(context.version)),
+        memory: memory as u64,
+        compute_units: context.attribute(sys::hipDeviceAttributeMultiprocessorCount)?,
+    })
+}

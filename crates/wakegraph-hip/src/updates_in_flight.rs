@@ -1,0 +1,171 @@
+//! Whether an instantiated graph may be updated while a launch of it is in flight.
+//!
+//! HIP's documentation does not say whether such a launch keeps the values that it was made with: the
+//! runtime could have the arguments in memory that an update overwrites, and it has lost updates
+//! before. So each device tries it once. Where it does not hold, updates work on a second instance.
+#![expect(unsafe_code, reason = "calls the driver")]
+
+use std::sync::Arc;
+
+use wakegraph_hal::support::streams::DriverContext as _;
+use wakegraph_hal::{Memory, MemoryDesc, MemoryKind, Result, UsmPointer};
+
+use super::builtin_kernels;
+use super::device_inner::HipDeviceInner;
+use super::handle::HipObject;
+use super::launch::HipLaunch;
+use super::memory::HipMemory;
+use super::stream::{HipRawEvent, HipStream};
+use super::sys::{HipFailure, call, get, hipGraph_t, hipGraphExec, hipGraphNode_t, ihipGraph};
+
+/// How long the work before the launch is at first, in bytes that one work-item sets.
+const FIRST_DELAY: usize = 4 << 10;
+
+/// The longest that is tried.
+const LAST_DELAY: usize = 1 << 20;
+
+/// What is in the two bytes that the nodes write.
+const BEFORE: u8 = 1;
+/// What the nodes write at first.
+const OLD: u8 = 2;
+/// What the first one writes after the update.
+const NEW: u8 = 3;
+
+/// Whether launches in flight keep their values. The first call for a device tries it, which takes a
+/// compilation; where that is not possible, they are taken not to.
+pub(super) fn keep_their_values(device: &Arc<HipDeviceInner>) -> bool {
+    *device.keeps_values.get_or_init(|| {
+        let outcome = device.context.run(|| UpdateTest::prepare(device)?.run());
+        if let Err(error) = &outcome {
+            tracing::debug!(target: "wakegraph::hip", %error, "updates in flight could not be tried");
+        }
+        let (keep, device) = (outcome.unwrap_or(false), device.context.health.selector());
+        let what = "tried whether launches in flight keep their values";
+        tracing::debug!(target: "wakegraph::hip", device, keep, "{what}");
+        keep
+    })
+}
+
+/// A graph of two nodes, one behind the other, each of which fills one byte.
+struct UpdateTest<'a> {
+    device: &'a HipDeviceInner,
+    stream: HipStream,
+    /// The bytes that the nodes fill; then the patterns.
+    bytes: HipMemory,
+    /// What is filled before the launch, so that it has to wait.
+    delay: HipMemory,
+    nodes: [hipGraphNode_t; 2],
+    exec: HipObject<hipGraphExec>,
+    _graph: HipObject<ihipGraph>,
+}
+
+impl<'a> UpdateTest<'a> {
+    fn prepare(device: &'a Arc<HipDeviceInner>) -> Result<Self> {
+        let memory = |kind, len| HipMemory::allocate(device, &MemoryDesc { len, kind });
+        let (bytes, delay) = (memory(MemoryKind::Host, 5)?, memory(MemoryKind::Device, LAST_DELAY)?);
+        // SAFETY: nothing uses the memory yet.
+        unsafe { bytes.write(0, &[BEFORE, BEFORE, BEFORE, OLD, NEW]) }?;
+        let context = &device.context;
+        let graph = HipObject::create_by(context, |driver, place| {
+            // SAFETY: the place is valid; there are no flags.
+            unsafe { call!(driver, hipGraphCreate(place, 0)) }
+        })?;
+        let first = add(device, graph.raw(), &[], &fill(device, &bytes, 0, OLD)?)?;
+        let nodes = [first, add(device, graph.raw(), &[first], &fill(device, &bytes, 1, OLD)?)?];
+        let _addresses = context.addresses.hold_to_allocate();
+        let _arguments = context.arguments.hold();
+        let exec = HipObject::create_by(context, |driver, place| {
+            // SAFETY: the graph is alive; there are no flags.
+            unsafe { call!(driver, hipGraphInstantiateWithFlags(place, graph.raw(), 0)) }
+        })?;
+        let stream = HipStream::create(context)?;
+        Ok(Self { device, stream, bytes, delay, nodes, exec, _graph: graph })
+    }
+
+    fn run(&self) -> Result<bool> {
+        let mut delay = FIRST_DELAY;
+        while delay <= LAST_DELAY {
+            if let Some(keep) = self.attempt(delay)? {
+                return Ok(keep);
+            }
+            delay *= 4;
+        }
+        Ok(false)
+    }
+
+    /// `None` if the launch was over before the update.
+    fn attempt(&self, delay: usize) -> Result<Option<bool>> {
+        self.update(OLD, true)?;
+        self.reset()?;
+        let pattern = part(&self.bytes, 2, 1);
+        builtin_kernels::fill_by(self.device, 1, part(&self.delay, 0, delay), pattern)?
+            .start(&self.stream)?;
+        self.launch()?;
+        let end = HipRawEvent::recorded_on(&self.stream)?;
+        self.update(NEW, false)?;
+        let was_in_flight = !end.is_complete()?;
+        self.stream.synchronize()?;
+        if !was_in_flight {
+            return Ok(None);
+        }
+        let first = self.read()?;
+        self.reset()?;
+        self.launch()?;
+        self.stream.synchronize()?;
+        Ok(Some(first == [OLD, OLD] && self.read()? == [NEW, BEFORE]))
+    }
+
+    /// Sets what the first node writes, and whether the second one is enabled.
+    fn update(&self, value: u8, is_enabled: bool) -> Result<()> {
+        let (driver, exec) = (self.device.context.driver, self.exec.raw());
+        fill(self.device, &self.bytes, 0, value)?.with_params(|params| {
+            let _arguments = self.device.context.arguments.hold();
+            // SAFETY: the node is one of the instance's; the driver copies the parameters.
+            unsafe { call!(driver, hipGraphExecKernelNodeSetParams(exec, self.nodes[0], params)) }
+        })?;
+        // SAFETY: as above.
+        Ok(unsafe { call!(driver, hipGraphNodeSetEnabled(exec, self.nodes[1], is_enabled.into())) }?)
+    }
+
+    fn launch(&self) -> Result<(), HipFailure> {
+        let _arguments = self.device.context.arguments.hold();
+        // SAFETY: both are alive.
+        unsafe { call!(self.exec.driver(), hipGraphLaunch(self.exec.raw(), self.stream.raw())) }
+    }
+
+    fn reset(&self) -> Result<()> {
+        // SAFETY: nothing is in flight.
+        unsafe { self.bytes.write(0, &[BEFORE, BEFORE]) }
+    }
+
+    fn read(&self) -> Result<[u8; 2]> {
+        let mut bytes = [0; 2];
+        // SAFETY: nothing is in flight.
+        unsafe { self.bytes.read(0, &mut bytes) }?;
+        Ok(bytes)
+    }
+}
+
+/// The launch that sets one byte.
+fn fill(device: &HipDeviceInner, bytes: &HipMemory, index: usize, value: u8) -> Result<HipLaunch> {
+    builtin_kernels::fill(device, part(bytes, index, 1), part(bytes, if value == OLD { 3 } else { 4 }, 1))
+}
+
+fn part(memory: &HipMemory, offset: usize, len: usize) -> UsmPointer {
+    // SAFETY: the memory outlives the launches that use it: each attempt waits for its own.
+    unsafe { UsmPointer::new(memory.address() as usize + offset, len) }
+}
+
+fn add(
+    device: &HipDeviceInner,
+    graph: hipGraph_t,
+    after: &[hipGraphNode_t],
+    launch: &HipLaunch,
+) -> Result<hipGraphNode_t, HipFailure> {
+    let (earlier, count) = (after.as_ptr(), after.len());
+    launch.with_params(|params| {
+        let _arguments = device.context.arguments.hold();
+        // SAFETY: the graph and its nodes are alive; the driver copies the parameters.
+        unsafe { get!(device.context.driver, hipGraphAddKernelNode(graph, earlier, count, params)) }
+    })
+}

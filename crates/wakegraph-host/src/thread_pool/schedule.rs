@@ -1,0 +1,292 @@
+//! What is in flight on a device and what may start: plain data, which the
+//! [`scheduler`](super::scheduler) locks.
+//!
+//! A *run* is one enqueue in flight. It counts what it waits for. A *serial chain* is a sequence of
+//! runs each of which starts after the one before is done: each in-order queue has one, and each
+//! command-buffer. A run is in at most one chain of each of these two sorts, and so has at most one
+//! follower of each sort: a follower costs a field, never a list.
+
+use std::array;
+use std::collections::{HashMap, VecDeque};
+use std::num::NonZeroU32;
+use std::sync::Arc;
+
+use smallvec::SmallVec;
+use wakegraph_hal::util::deferred_drop::Failure;
+
+use super::parker::Parker;
+use super::work::{Dependent, PoolWork, RunId};
+use crate::clock::now;
+use crate::event::HostEvent;
+use crate::program::HostProgram;
+
+/// Names a serial chain while its queue or command-buffer exists, or a run is in it: its place among the
+/// chains, counted from one.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct ChainId(NonZeroU32);
+
+impl ChainId {
+    fn at(place: usize) -> Self {
+        Self(NonZeroU32::MIN.saturating_add(place as u32))
+    }
+
+    fn place(self) -> usize {
+        self.0.get() as usize - 1
+    }
+}
+
+/// Names a queue, in order or not; never reused.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub(crate) struct QueueTag(u64);
+
+/// The chains that a run is in: its in-order queue's, its command-buffer's.
+pub(crate) type Chains = [Option<ChainId>; 2];
+
+/// Something for a worker to do now.
+#[derive(Debug)]
+pub(super) enum HostJob {
+    /// Run the commands in order (or not at all, if the run has failed already), then finish.
+    Whole(RunId, PoolWork),
+    /// Start a program whose commands are a graph.
+    Graph(RunId, Arc<HostProgram>),
+    /// Run this command of such a program.
+    Command(RunId, Arc<HostProgram>, u32),
+}
+
+#[derive(Clone, Copy, Debug)]
+enum ReadyItem {
+    Run(RunId),
+    Command(RunId, u32),
+}
+
+#[derive(Debug, Default)]
+struct HostRun {
+    work: Option<PoolWork>,
+    waiting_for: u32,
+    queue: QueueTag,
+    chains: Chains,
+    followers: [Option<RunId>; 2],
+}
+
+/// So many runs are allocated at once. None of them moves when there come to be more, which would take long
+/// under the schedule's lock.
+const CHUNK: usize = 64;
+
+#[derive(Debug)]
+struct SerialChain {
+    last: Option<RunId>,
+    /// Whether the queue or command-buffer still exists.
+    owned: bool,
+}
+
+/// Runs, chains and the ready queue. Slots are reused, so that the steady state allocates nothing.
+#[derive(Debug, Default)]
+pub(super) struct HostSchedule {
+    ready: VecDeque<ReadyItem>,
+    runs: Vec<Box<[HostRun; CHUNK]>>,
+    free_runs: Vec<RunId>,
+    chains: Vec<SerialChain>,
+    free_chains: Vec<ChainId>,
+    /// The markers that wait for a run, see [`join`](Self::join). Empty but while a queue is finished.
+    joined_by: HashMap<RunId, SmallVec<[RunId; 1]>>,
+    queues: u64,
+    /// Parked workers, the one that parked last at the end.
+    pub(super) idle: Vec<Arc<Parker>>,
+    /// Whether the device and all its queues and command-buffers are gone: nothing more can be
+    /// enqueued.
+    pub(super) closed: bool,
+}
+
+impl HostSchedule {
+    pub(super) fn add_queue(&mut self) -> QueueTag {
+        self.queues += 1;
+        QueueTag(self.queues)
+    }
+
+    pub(super) fn add_chain(&mut self) -> ChainId {
+        let chain = SerialChain { last: None, owned: true };
+        if let Some(id) = self.free_chains.pop() {
+            *self.chain(id) = chain;
+            return id;
+        }
+        self.chains.push(chain);
+        ChainId::at(self.chains.len() - 1)
+    }
+
+    /// Releases a chain whose owner is gone. The runs in it go on.
+    pub(super) fn release_chain(&mut self, id: ChainId) {
+        let chain = self.chain(id);
+        chain.owned = false;
+        if chain.last.is_none() {
+            self.free_chains.push(id);
+        }
+    }
+
+    /// Whether no run is in any of the chains.
+    pub(super) fn are_empty(&self, chains: Chains) -> bool {
+        chains.iter().flatten().all(|id| self.chains[id.place()].last.is_none())
+    }
+
+    /// Adds a run that waits for its chains and until [`release`](Self::release) has counted `waits`
+    /// events.
+    pub(super) fn admit(&mut self, work: PoolWork, queue: QueueTag, chains: Chains, waits: u32) -> RunId {
+        let id = self.free_runs.pop().unwrap_or_else(|| self.add_runs());
+        let mut waiting_for = waits;
+        for (sort, chain) in chains.iter().enumerate() {
+            let Some(chain) = chain else { continue };
+            if let Some(last) = self.chain(*chain).last.replace(id) {
+                self.run(last).followers[sort] = Some(id);
+                waiting_for += 1;
+            }
+        }
+        *self.run(id) = HostRun { work: Some(work), waiting_for, queue, chains, followers: [None; 2] };
+        if waiting_for == 0 {
+            self.ready.push_back(ReadyItem::Run(id));
+        }
+        id
+    }
+
+    /// Adds a marker, which waits for all runs of the queue that are in flight now.
+    pub(super) fn join(&mut self, marker: PoolWork, queue: QueueTag) {
+        // The marker is in no queue, so the search does not find it. It waits for the search, too.
+        let marker = self.admit(marker, QueueTag::default(), [None; 2], 1);
+        let mut found = 0;
+        for (place, run) in self.runs.iter().flat_map(|chunk| &**chunk).enumerate() {
+            if run.queue == queue {
+                self.joined_by.entry(RunId::at(place)).or_default().push(marker);
+                found += 1;
+            }
+        }
+        self.run(marker).waiting_for += found;
+        self.release(marker, 1, None);
+    }
+
+    /// Counts `count` of the events that the run waits for as final. `failure` becomes the run's, too.
+    pub(super) fn release(&mut self, id: RunId, count: u32, failure: Option<Failure>) {
+        if let Some(failure) = failure {
+            self.fail(id, failure);
+        }
+        if self.count_down(id, count) {
+            self.ready.push_back(ReadyItem::Run(id));
+        }
+    }
+
+    /// Records the failure of a run, unless an earlier one is recorded.
+    pub(super) fn fail(&mut self, id: RunId, failure: Failure) {
+        if let Some(work) = &mut self.run(id).work {
+            work.failure.get_or_insert(failure);
+        }
+    }
+
+    /// Puts a command of a started graph into the ready queue.
+    pub(super) fn push_command(&mut self, id: RunId, command: u32) {
+        self.ready.push_back(ReadyItem::Command(id, command));
+    }
+
+    /// Takes the oldest ready job.
+    pub(super) fn pop(&mut self) -> Option<HostJob> {
+        match self.ready.pop_front()? {
+            ReadyItem::Run(id) => self.start(id),
+            ReadyItem::Command(id, command) => {
+                let program = self.run(id).work.as_ref()?.commands.as_graph()?;
+                Some(HostJob::Command(id, Arc::clone(program), command))
+            }
+        }
+    }
+
+    /// Takes the work of a run whose last command is done.
+    pub(super) fn take_work(&mut self, id: RunId) -> Option<PoolWork> {
+        self.run(id).work.take()
+    }
+
+    /// What a run signals, while it has work.
+    pub(super) fn event(&mut self, id: RunId) -> Option<Arc<HostEvent<Dependent>>> {
+        self.run(id).work.as_ref().map(|work| Arc::clone(&work.event))
+    }
+
+    /// Removes a run whose event is final, and releases what follows it. Returns the job that the
+    /// worker should go on with: a follower if `prefer_follower`, so that a chain of many runs stays
+    /// on one warm thread; else the oldest job.
+    pub(super) fn retire(&mut self, id: RunId, prefer_follower: bool) -> Option<HostJob> {
+        let HostRun { chains, followers, .. } = std::mem::take(self.run(id));
+        for chain_id in chains.into_iter().flatten() {
+            let chain = self.chain(chain_id);
+            if chain.last == Some(id) {
+                chain.last = None;
+                if !chain.owned {
+                    self.free_chains.push(chain_id);
+                }
+            }
+        }
+        self.free_runs.push(id);
+        if !self.joined_by.is_empty() {
+            for marker in self.joined_by.remove(&id).unwrap_or_default() {
+                self.release(marker, 1, None);
+            }
+        }
+        let mut preferred = None;
+        for follower in followers.into_iter().flatten() {
+            if self.count_down(follower, 1) {
+                if prefer_follower && preferred.is_none() {
+                    preferred = Some(follower);
+                } else {
+                    self.ready.push_back(ReadyItem::Run(follower));
+                }
+            }
+        }
+        match preferred {
+            Some(follower) => self.start(follower),
+            None => self.pop(),
+        }
+    }
+
+    /// Whether a job waits for a worker.
+    pub(super) fn has_ready(&self) -> bool {
+        !self.ready.is_empty()
+    }
+
+    /// How many runs have been admitted and not retired.
+    pub(super) fn in_flight(&self) -> usize {
+        self.runs.len() * CHUNK - self.free_runs.len()
+    }
+
+    /// Whether the workers can end.
+    pub(super) fn is_over(&self) -> bool {
+        self.closed && self.in_flight() == 0
+    }
+
+    fn start(&mut self, id: RunId) -> Option<HostJob> {
+        let slot = &mut self.run(id).work;
+        let work = slot.as_mut()?;
+        if work.profiled {
+            work.event.set_profile(|profile| profile.start = now());
+        }
+        if let Some(program) = work.commands.as_graph().filter(|_| work.failure.is_none()) {
+            return Some(HostJob::Graph(id, Arc::clone(program)));
+        }
+        slot.take().map(|work| HostJob::Whole(id, work))
+    }
+
+    fn count_down(&mut self, id: RunId, count: u32) -> bool {
+        let run = self.run(id);
+        run.waiting_for -= count;
+        run.waiting_for == 0
+    }
+
+    /// Adds places for runs. Returns the first, and keeps the others for later.
+    fn add_runs(&mut self) -> RunId {
+        let first = self.runs.len() * CHUNK;
+        self.runs.push(Box::new(array::from_fn(|_| HostRun::default())));
+        self.free_runs.extend((first + 1..first + CHUNK).rev().map(RunId::at));
+        RunId::at(first)
+    }
+
+    fn run(&mut self, id: RunId) -> &mut HostRun {
+        let place = id.place();
+        &mut self.runs[place / CHUNK][place % CHUNK]
+    }
+
+    fn chain(&mut self, id: ChainId) -> &mut SerialChain {
+        &mut self.chains[id.place()]
+    }
+}

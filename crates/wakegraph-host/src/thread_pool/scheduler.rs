@@ -1,0 +1,254 @@
+//! The schedule and its lock: enqueues add to it, workers take from it.
+
+use std::ptr;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+
+use parking_lot::{Mutex, MutexGuard};
+use smallvec::SmallVec;
+use wakegraph_hal::support::refusal::idle_wait;
+use wakegraph_hal::util::deferred_drop::Failure;
+use wakegraph_hal::{Error, EventStatus, Notification, Result};
+
+use super::parker::Parker;
+use super::schedule::{ChainId, Chains, HostJob, HostSchedule, QueueTag};
+use super::work::{Dependent, PoolWork, ReleaseRuns, RunId, WorkOutcome, notify};
+use crate::clock::now;
+use crate::completion::Watched;
+use crate::event::HostEvent;
+
+/// The schedule of one device, shared by the pool, its threads, and events of other devices that
+/// the device's work waits for.
+#[derive(Debug)]
+pub(crate) struct Scheduler {
+    schedule: Mutex<HostSchedule>,
+    /// Whether a worker without a job spins: one at a time, as more would only take cores from each
+    /// other.
+    is_spinning: AtomicBool,
+    /// The device's selector, for error messages.
+    device: String,
+}
+
+/// What a worker should do next.
+#[derive(Debug)]
+pub(super) enum WorkerStep {
+    Job(HostJob),
+    /// Park until woken, then ask again.
+    Park,
+    /// The device is gone and its work done.
+    End,
+}
+
+/// An event of a wait list.
+#[derive(Clone, Copy)]
+pub(crate) struct HostWait<'a> {
+    pub(crate) event: &'a HostEvent<Dependent>,
+    /// Whether it is a dependency; otherwise only the order counts.
+    pub(crate) needs_result: bool,
+}
+
+impl Scheduler {
+    pub(super) fn new(device: String) -> Self {
+        Self { schedule: Mutex::default(), is_spinning: AtomicBool::new(false), device }
+    }
+
+    pub(crate) fn add_queue(&self) -> QueueTag {
+        self.schedule.lock().add_queue()
+    }
+
+    pub(crate) fn add_chain(&self) -> ChainId {
+        self.schedule.lock().add_chain()
+    }
+
+    pub(crate) fn release_chain(&self, chain: ChainId) {
+        self.schedule.lock().release_chain(chain);
+    }
+
+    /// Lets the workers end once everything in flight is done.
+    pub(super) fn close(&self) {
+        let mut schedule = self.schedule.lock();
+        schedule.closed = true;
+        Self::unlock_and_wake(schedule);
+    }
+
+    /// Enqueues work behind its chains and the events in `wait`.
+    ///
+    /// # Errors
+    /// [`InvalidWaitList`](wakegraph_hal::ErrorKind::InvalidWaitList) for an event that was never enqueued,
+    /// [`InvalidOperation`](wakegraph_hal::ErrorKind::InvalidOperation) when the event to signal is pending.
+    pub(crate) fn enqueue(
+        self: &Arc<Self>,
+        mut work: PoolWork,
+        queue: QueueTag,
+        chains: Chains,
+        wait: &[HostWait<'_>],
+    ) -> Result<()> {
+        let mut pending = SmallVec::<[HostWait<'_>; 8]>::new();
+        for &wait in wait {
+            match wait.event.status() {
+                EventStatus::Complete => {}
+                EventStatus::Pending => pending.push(wait),
+                EventStatus::Failed(_) if !wait.needs_result => {}
+                EventStatus::Failed(error) => _ = work.failure.get_or_insert(Failure::new(error)),
+                EventStatus::Idle => return Err(idle_wait()),
+            }
+        }
+        let submitted = work.profiled.then(now);
+        let mut schedule = self.schedule.lock();
+        // The event becomes pending inside the lock: a thread that sees it pending finds its run in
+        // the chains already, so two enqueues can never wait for each other.
+        work.event.begin()?;
+        if let Some(submitted) = submitted {
+            work.event.set_profile(|profile| (profile.submitted, profile.start) = (submitted, submitted));
+        }
+        let nothing_to_run = work.failure.is_some() || work.commands.has_no_effect();
+        if nothing_to_run && pending.is_empty() && schedule.are_empty(chains) {
+            let WorkOutcome { dependents, failure, notification } = work.complete();
+            drop(schedule);
+            for dependent in dependents {
+                dependent.release(&failure);
+            }
+            notify(notification);
+            return Ok(());
+        }
+        let run = schedule.admit(work, queue, chains, pending.len() as u32);
+        Self::unlock_and_wake(schedule);
+        self.watch(run, &pending);
+        Ok(())
+    }
+
+    /// Blocks until all runs of the queue that are in flight now are done. `event` is `marker`'s.
+    pub(crate) fn join(&self, marker: PoolWork, queue: QueueTag) {
+        let event = Arc::clone(&marker.event);
+        let mut schedule = self.schedule.lock();
+        if event.begin().is_ok() {
+            schedule.join(marker, queue);
+            Self::unlock_and_wake(schedule);
+            event.wait(None);
+        }
+    }
+
+    /// What the worker with this parker should do next.
+    pub(super) fn next_step(&self, parker: &Arc<Parker>) -> WorkerStep {
+        let mut schedule = self.schedule.lock();
+        let job = schedule.pop();
+        Self::unlock_with_step(schedule, job, parker)
+    }
+
+    /// Whether more than one run is in flight.
+    pub(super) fn has_several_runs(&self) -> bool {
+        self.schedule.lock().in_flight() > 1
+    }
+
+    /// Set while a worker spins before it parks.
+    pub(super) fn is_spinning(&self) -> &AtomicBool {
+        &self.is_spinning
+    }
+
+    /// Takes the work of a run whose last command is done.
+    pub(super) fn take_work(&self, run: RunId) -> Option<PoolWork> {
+        self.schedule.lock().take_work(run)
+    }
+
+    /// What a run signals.
+    pub(super) fn event(&self, run: RunId) -> Option<Arc<HostEvent<Dependent>>> {
+        self.schedule.lock().event(run)
+    }
+
+    /// A failure of this device's work.
+    pub(super) fn failure(&self, error: Error) -> Failure {
+        Failure::new(error.on_device(&self.device))
+    }
+
+    /// Records the failure of a command, unless the run has failed before.
+    pub(super) fn fail(&self, run: RunId, error: Error) {
+        let failure = self.failure(error);
+        self.schedule.lock().fail(run, failure);
+    }
+
+    /// Puts commands of a started graph into the ready queue.
+    pub(super) fn push_commands(&self, run: RunId, commands: impl Iterator<Item = u32>) {
+        let mut schedule = self.schedule.lock();
+        commands.for_each(|command| schedule.push_command(run, command));
+        Self::unlock_and_wake(schedule);
+    }
+
+    /// Removes a run whose event is final and releases its dependents. Returns what the worker with
+    /// this parker should do next, see [`HostSchedule::retire`], and the notification to call.
+    pub(super) fn retire(
+        &self,
+        run: RunId,
+        outcome: WorkOutcome,
+        prefer_follower: bool,
+        parker: &Arc<Parker>,
+    ) -> (WorkerStep, Option<Notification>) {
+        let WorkOutcome { dependents, failure, notification } = outcome;
+        let is_own =
+            |dependent: &&Dependent| ptr::addr_eq(Arc::as_ptr(&dependent.schedule), ptr::from_ref(self));
+        for dependent in dependents.iter().filter(|dependent| !is_own(dependent)) {
+            dependent.release(&failure);
+        }
+        let mut schedule = self.schedule.lock();
+        for dependent in dependents.iter().filter(is_own) {
+            schedule.release(dependent.run, 1, dependent.inherit(&failure));
+        }
+        let job = schedule.retire(run, prefer_follower);
+        (Self::unlock_with_step(schedule, job, parker), notification)
+    }
+
+    /// Registers the run with the events it waits for. Those that have become final meanwhile are
+    /// counted off here.
+    fn watch(self: &Arc<Self>, run: RunId, events: &[HostWait<'_>]) {
+        let mut done = 0;
+        let mut failure = None;
+        for &HostWait { event, needs_result } in events {
+            match event.watch(|| Dependent { schedule: self.clone(), run, needs_result }) {
+                Watched::Pending => {}
+                Watched::Final(error) => {
+                    done += 1;
+                    failure = failure.or(error.filter(|_| needs_result));
+                }
+            }
+        }
+        if done > 0 {
+            self.release(run, done, failure);
+        }
+    }
+
+    /// Puts the parker of a worker without a job on the list of idle ones: it will be woken from now
+    /// on, even before it parks.
+    fn unlock_with_step(
+        mut schedule: MutexGuard<'_, HostSchedule>,
+        job: Option<HostJob>,
+        parker: &Arc<Parker>,
+    ) -> WorkerStep {
+        let step = match job {
+            Some(job) => WorkerStep::Job(job),
+            None if schedule.is_over() => WorkerStep::End,
+            None => {
+                schedule.idle.push(Arc::clone(parker));
+                return WorkerStep::Park;
+            }
+        };
+        Self::unlock_and_wake(schedule);
+        step
+    }
+
+    /// Wakes the worker that parked last, if there is a job for it. Each worker that takes a job (or
+    /// ends) does the same, so one wake at a time is enough.
+    fn unlock_and_wake(mut schedule: MutexGuard<'_, HostSchedule>) {
+        let parker = if schedule.has_ready() || schedule.is_over() { schedule.idle.pop() } else { None };
+        drop(schedule);
+        if let Some(parker) = parker {
+            parker.wake();
+        }
+    }
+}
+
+impl ReleaseRuns for Scheduler {
+    fn release(&self, run: RunId, count: u32, failure: Option<Failure>) {
+        let mut schedule = self.schedule.lock();
+        schedule.release(run, count, failure);
+        Self::unlock_and_wake(schedule);
+    }
+}
