@@ -81,6 +81,9 @@ pub(crate) struct PartitionExec {
     pub(crate) work: PartitionWork,
     /// Enqueued by `submit` itself: every predecessor is, too, and its device can wait for them.
     pub(crate) eager: bool,
+    /// Whether none of its predecessors is on its device: then it waits itself for what its run comes after on
+    /// that device.
+    pub(crate) begins_device: bool,
     /// How many predecessors its task waits for on the host.
     pub(crate) host_predecessors: u32,
     /// All predecessors.

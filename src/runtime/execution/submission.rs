@@ -126,8 +126,8 @@ impl Submission {
     pub unsafe fn join(&self, queue: *mut c_void) -> Result<()> {
         let run = &self.wait.run;
         // Asked before the events: a run that ends meanwhile has no devices any more.
-        let (is_on_devices, devices) = (run.is_all_enqueued(), run.tail_devices());
-        let Some(events) = run.tail_events() else { return run.result() };
+        let (is_on_devices, devices) = (run.is_all_enqueued(), run.devices());
+        let Some(events) = run.last_events() else { return run.result() };
         let device = devices.first().filter(|_| is_on_devices);
         let device = device.ok_or_else(|| {
             let why = "not all of the submission is on devices, so no queue can wait for it";

@@ -28,6 +28,9 @@ pub(crate) struct RunTemplate {
     /// Partitions without a predecessor, and without a successor.
     pub(crate) roots: Box<[u32]>,
     pub(crate) tails: Box<[u32]>,
+    /// The last partitions on each device, with the tails among them. Devices that come after a run wait for
+    /// all of these: if a device is lost, its events fail at once, also where they come after events of others.
+    pub(crate) ends_of_devices: Box<[u32]>,
     /// Whether no partition needs the host: then a run is enqueued at once and devices can wait for
     /// its tails.
     pub(crate) all_eager: bool,

@@ -48,6 +48,46 @@ fn a_lost_device_gives_nothing_away_that_another_uses() {
     assert!(one.is_finished() && two.is_finished() && host.try_write().is_ok());
 }
 
+/// An executable with a copy from the first device to the host buffer, and one to another from each of the
+/// others, one after the other. Each copy is a partition of its own.
+fn copies(host: &HostBuffer<u32>, devices: &[&Device]) -> ExecutableGraph {
+    let (mut graph, mut last) = (Graph::new(devices[0]), None);
+    for device in devices {
+        let own = device.host_buffer::<u32>(4).unwrap();
+        let to = if last.is_none() { host } else { &own };
+        last = Some(graph.copy(device.buffer::<u32>(4).unwrap(), to).on(device).after(last).id());
+    }
+    let exec = graph.finalize().unwrap();
+    assert_eq!(exec.plan().partitions().len(), devices.len());
+    exec
+}
+
+// The last device waits for a device that is lost, which waits for one that is not.
+#[test]
+fn a_device_does_not_overtake_what_a_lost_one_waits_for() {
+    // A device that runs, one that is lost, and one that waits; the last may be the first as well.
+    for (last, shared) in [("c", false), ("a", false), ("c", true), ("a", true)] {
+        let ((a, control_a), (b, control_b), (c, control_c)) = (fake("a"), fake("b"), fake("c"));
+        let (last, control) = if last == "a" { (&a, &control_a) } else { (&c, &control_c) };
+        let host = a.host_buffer::<u32>(4).unwrap();
+        // In one executable, or in two.
+        let earlier = match shared {
+            true => vec![copies(&host, &[&a, &b])],
+            false => vec![copies(&host, &[&a]), copies(&host, &[&b])],
+        };
+        let later = copies(&host, &[last]);
+        let submitted: Vec<_> = earlier.iter().map(ExecutableGraph::submit).collect();
+        let waits = later.submit();
+        assert!(waits.event().run().is_all_enqueued(), "the device waits by itself");
+        control_b.lose_device();
+        let event = waits.event().run().event(0).unwrap().clone();
+        assert!(!control.may_run(&*event), "device a still writes");
+        assert!(control_a.complete_next(None) && control.may_run(&*event));
+        control.complete_all();
+        assert!(waits.is_finished() && submitted.iter().all(crate::Submission::is_finished));
+    }
+}
+
 // Runs of one executable over two devices. The second fails early on both.
 #[test]
 fn runs_over_two_devices_keep_their_order_when_one_fails() {
@@ -109,6 +149,8 @@ fn memory_of_a_device_that_was_given_up_stays_fenced() {
 
 const BUFFERS: usize = 3;
 
+const EXECUTABLES: usize = 7;
+
 /// More than there are steps.
 const STEPS: usize = 50;
 
@@ -162,7 +204,7 @@ fn step() -> impl Strategy<Value = Step> {
     let index = any::<prop::sample::Index>;
     let after = || prop::option::weighted(0.4, any::<prop::sample::Index>());
     prop_oneof![
-        6 => (0usize..6, after(), prop::option::weighted(0.3, 0usize..4))
+        6 => (0..EXECUTABLES, after(), prop::option::weighted(0.3, 0usize..4))
             .prop_map(|(executable, after, queue)| Step::Submit { executable, after, queue }),
         4 => (0usize..4, uses(), after())
             .prop_map(|(queue, uses, after)| Step::Command { queue, uses, after }),
@@ -231,8 +273,6 @@ struct Known {
     submitted: Vec<Submitted>,
     /// Guards and host tasks that use memory now.
     on_host: Vec<Use>,
-    /// Whether a device is lost.
-    is_lost: bool,
     /// The first thing that was let in too early.
     wrong: Option<String>,
 }
@@ -248,10 +288,6 @@ impl Known {
 
     /// Whether devices run something before what it comes after.
     fn check_devices(&mut self, controls: &[FakeControl]) {
-        // What a device does that waits for a lost one is up to its driver.
-        if self.is_lost {
-            return;
-        }
         let mut earlier: Vec<Use> = Vec::new();
         for (number, one) in self.submitted.iter().enumerate() {
             for (partition, uses) in one.in_flight() {
@@ -336,20 +372,23 @@ impl World {
         let (known, releases) = (Arc::default(), Arc::new(Semaphore::new(0)));
         let mut world =
             Self { controls, hosts, devices, owned, executables: Vec::new(), queues, known, releases };
-        world.executables = (0..6).map(|number| world.executable(number)).collect();
+        world.executables = (0..EXECUTABLES).map(|number| world.executable(number)).collect();
         world
     }
 
-    /// One copy, two on devices in turn, or a copy before a host task.
+    /// One copy, two on devices in turn, the same one after the other, or a copy before a host task.
     fn executable(&self, number: usize) -> (ExecutableGraph, NodeId, Vec<Vec<Use>>) {
         let device = |at: usize| &self.devices[at % self.devices.len()];
         let mut graph = Graph::new(device(number));
         let first = (number % BUFFERS, number.is_multiple_of(2));
         let node = copy(&mut graph, device(number), &self.hosts[first.0], first.1);
         let mut uses = vec![vec![first]];
-        if number == 4 {
+        if number == 4 || number == 6 {
             let second = (2, true);
-            copy(&mut graph, device(number + 1), &self.hosts[second.0], second.1);
+            let after = copy(&mut graph, device(number + 1), &self.hosts[second.0], second.1);
+            if number == 6 {
+                graph.make_edge(node, after).unwrap();
+            }
             match self.devices.len() {
                 1 => uses[0].push(second),
                 _ => uses.push(vec![second]),
@@ -480,10 +519,7 @@ impl World {
                 event.iter().for_each(|event| _ = self.controls.iter().any(|one| one.fail(&**event, why())));
             }
             Step::RefuseNext(device) => self.controls[device % count].refuse_next(why()),
-            Step::Lose(device) => {
-                self.controls[device % count].lose_device();
-                self.known.lock().is_lost = true;
-            }
+            Step::Lose(device) => self.controls[device % count].lose_device(),
             Step::FailNext(device) => self.controls[device % count].fail_next(why()),
             Step::HoldNotifications(device, hold) => self.controls[device % count].hold_notifications(hold),
             Step::Look(index) => {

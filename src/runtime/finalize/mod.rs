@@ -445,6 +445,21 @@ fn device_memory<'a>(allocations: impl Iterator<Item = &'a Arc<Allocation>>) -> 
     bytes.into_iter().collect()
 }
 
+/// The partitions after which none comes on the same device: neither on their queue, which is in order, nor
+/// because it waits for them. A tail always counts.
+fn ends_of_devices(plan: &Plan, partitions: &Partitions) -> Box<[u32]> {
+    let numbered = partitions.iter().zip(0..);
+    let last_of_queues: HashMap<_, u32> =
+        numbered.map(|(partition, index)| (partition.queue_number(), index)).collect();
+    let is_end = |&index: &u32| {
+        let (partition, successors) = (&partitions[index as usize], plan.successors(index as usize));
+        let goes_on = |&later: &u32| partitions[later as usize].device() == partition.device();
+        successors.is_empty()
+            || last_of_queues[&partition.queue_number()] == index && !successors.iter().any(goes_on)
+    };
+    (0..partitions.len() as u32).filter(is_end).collect()
+}
+
 /// Works out, once, which partitions wait for which, and how.
 #[expect(clippy::too_many_arguments, reason = "what finalize has made, put together in one place")]
 fn assemble(
@@ -473,6 +488,7 @@ fn assemble(
         on_host.iter().for_each(|&predecessor| wakes[predecessor as usize].push(index as u32));
         partitions.push(PartitionExec {
             eager: device.is_some() && on_host.is_empty(),
+            begins_device: predecessors.iter().all(|&p| partitions[p as usize].device() != device),
             host_predecessors: on_host.len() as u32,
             predecessors,
             device_predecessors: on_device.into(),
@@ -487,6 +503,7 @@ fn assemble(
     let partitions = Partitions::from(partitions);
     let all = 0..partitions.len() as u32;
     let tails: Box<[u32]> = all.clone().filter(|&p| plan.successors(p as usize).is_empty()).collect();
+    let ends_of_devices = ends_of_devices(&plan, &partitions);
     let all_eager = partitions.iter().all(|partition| partition.eager);
     let has_stream_tasks = partitions.iter().any(PartitionExec::is_stream_task);
     // A batch has one event, and a loop is stopped by the event of its run.
@@ -499,6 +516,7 @@ fn assemble(
         template: RunTemplate {
             roots: all.filter(|&p| plan.predecessors(p as usize).is_empty()).collect(),
             tails,
+            ends_of_devices,
             polled: partitions.iter().filter_map(PartitionExec::device).any(Device::is_polled),
             console: console::Resource::executable(partitions.len()),
             polls_tails,

@@ -84,6 +84,7 @@ impl CommandTemplate {
         let is_task = matches!(work, PartitionWork::HostTask(_));
         let partition = PartitionExec {
             eager: !is_task,
+            begins_device: true,
             host_predecessors: 0,
             predecessors: Box::default(),
             device_predecessors: Box::default(),
@@ -109,6 +110,7 @@ impl CommandTemplate {
                 profiling: false,
                 roots: Box::new([0]),
                 tails: Box::new([0]),
+                ends_of_devices: Box::new([0]),
                 all_eager: !is_task,
                 has_stream_tasks: false,
                 has_loops: AtomicBool::new(false),

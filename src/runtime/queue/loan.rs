@@ -14,7 +14,9 @@ use crate::runtime::completion::turn::take_turn;
 use crate::runtime::completion::wakers::wake_after_locks;
 use crate::runtime::execution::accesses::UsedAllocation;
 use crate::runtime::execution::conflicts;
-use crate::runtime::execution::run::{FenceGuard, FenceHolder, Predecessor, Run, without_failed};
+use crate::runtime::execution::run::{
+    FenceGuard, FenceHolder, Predecessor, Run, with_other_devices, without_failed,
+};
 use crate::runtime::queue::QueueInner;
 use crate::runtime::queue::command::QueueCommand;
 use crate::runtime::resource::allocation::View;
@@ -98,13 +100,13 @@ impl<T: Pod> Buffer<T> {
     #[track_caller]
     pub unsafe fn lend_to(&self, mode: AccessMode, queue: *mut c_void) -> Result<Loan<T>> {
         let lease = place(self, mode, Location::caller())?;
-        let predecessors = without_failed(lease.before().collect());
+        let predecessors = with_other_devices(without_failed(lease.before().collect()));
         predecessors.iter().find_map(Predecessor::given_up).map_or(Ok(()), Err)?;
         let mut events = Vec::new();
         for predecessor in predecessors {
             match predecessor {
                 Predecessor::Run(run) if run.is_all_enqueued() => {
-                    events.extend(run.tail_events().unwrap_or_default());
+                    events.extend(run.last_events().unwrap_or_default());
                 }
                 _ if predecessor.is_over() => {}
                 _ => {

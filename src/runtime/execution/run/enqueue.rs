@@ -17,8 +17,8 @@ use crate::runtime::resource::device::Device;
 use crate::types::{Error, ErrorKind};
 use crate::util::nvtx::NvtxThreadRange;
 
-/// Enqueues a device partition behind its device-side predecessors. False if that failed: the
-/// partition is over then.
+/// Enqueues a device partition behind its device-side predecessors. One that has predecessors waits for those
+/// of `order_events` that are of its own device. False if that failed: the partition is over then.
 #[expect(unsafe_code, reason = "with `enqueue_batch` the one place where work is handed to a device")]
 pub(crate) fn enqueue<O: RunOwner + ?Sized>(
     owner: &O,
@@ -44,7 +44,9 @@ pub(crate) fn enqueue<O: RunOwner + ?Sized>(
     }
     dependencies.iter().for_each(|event| needed.push(&**event));
     let mut order: SmallVec<[&dyn hal::Event; 4]> = SmallVec::new();
-    order_events.iter().for_each(|event| order.push(&**event));
+    let is_root = partition.predecessors.is_empty();
+    let own = order_events.iter().filter(|event| is_root || event.device() == device.id());
+    own.for_each(|event| order.push(&**event));
     let wait = hal::WaitList { dependencies: &needed, order: &order };
     let expected = partition.estimator.expected();
     // The submission polls for the end only where that should be near.

@@ -49,7 +49,8 @@ pub(crate) use ending::may_still_run;
 pub(crate) use enqueue::{enqueue, enqueue_batch, watch_all};
 pub(crate) use host_scheduler::{HostScheduler, Ready};
 pub(crate) use order::{
-    Awaited, Fence, FenceGuard, FenceHolder, GuardAhead, Predecessor, Predecessors, without_failed,
+    Awaited, Fence, FenceGuard, FenceHolder, GuardAhead, Predecessor, Predecessors, with_other_devices,
+    without_failed,
 };
 pub(crate) use timing::{SpinPlan, Timing};
 pub(crate) use trace::{PartitionMoments, RunRecorder, RunTrace};
@@ -349,8 +350,8 @@ impl Run {
         self.slots[partition].state.load(Ordering::Acquire) > ENQUEUED
     }
 
-    /// Events of the partitions without successors; `None` when the run is over, and its result known.
-    pub(crate) fn tail_events(&self) -> Option<Vec<Arc<dyn hal::Event>>> {
+    /// Events of the last partitions on each device; `None` when the run has ended, and its result is known.
+    pub(crate) fn last_events(&self) -> Option<Vec<Arc<dyn hal::Event>>> {
         let (owner, batch_event) = {
             let inner = self.inner.lock();
             (inner.owner.clone()?, inner.extras.read(|extras| extras.batch_event.clone()))
@@ -358,7 +359,7 @@ impl Run {
         if let Some(event) = batch_event {
             return Some(vec![event]);
         }
-        Some(owner.tails.iter().filter_map(|&tail| self.event(tail as usize).cloned()).collect())
+        Some(owner.ends_of_devices.iter().filter_map(|&last| self.event(last as usize).cloned()).collect())
     }
 
     /// The run needs the results of others, and its devices wait for them. It has partitions, whose end
@@ -376,11 +377,10 @@ impl Run {
     }
 
     /// Devices of the same partitions.
-    pub(crate) fn tail_devices(&self) -> SmallVec<[Device; 2]> {
-        let owner = self.inner.lock().owner.clone();
-        let tails =
-            owner.iter().flat_map(|owner| owner.tails.iter().map(|&tail| &owner.partitions[tail as usize]));
-        tails.filter_map(|partition| partition.device().cloned()).collect()
+    pub(crate) fn devices(&self) -> SmallVec<[Device; 2]> {
+        let Some(owner) = self.owner() else { return SmallVec::new() };
+        let last = owner.ends_of_devices.iter().map(|&last| &owner.partitions[last as usize]);
+        last.filter_map(|partition| partition.device().cloned()).collect()
     }
 
     /// Keeps what an update has taken out of the executable until this run is over, and with it all

@@ -484,6 +484,29 @@ pub(crate) fn without_failed(order: Predecessors) -> Predecessors {
     waiting
 }
 
+/// These, and what they come after on devices that they do not use. If a device of theirs is lost, their events
+/// there fail at once, and what waits for them alone would start before that has ended.
+///
+/// What they come after on their own devices need not be waited for: each of their devices waits for it itself,
+/// and a device that is lost is through with it as well. So there is one run for each device, where each comes
+/// after the one before.
+pub(crate) fn with_other_devices(mut order: Predecessors) -> Predecessors {
+    for at in 0..order.len() {
+        let Predecessor::Run(run) = &order[at] else { continue };
+        if !run.keeps_order() {
+            continue;
+        }
+        let (own, earlier) = (run.devices(), run.comes_after());
+        let is_elsewhere = |one: &Predecessor| matches!(one, Predecessor::Run(run) if run.devices().iter().any(|device| !own.contains(device)));
+        for one in earlier.into_iter().filter(is_elsewhere) {
+            if order.iter().all(|other| other.address() != one.address()) {
+                order.push(one);
+            }
+        }
+    }
+    order
+}
+
 /// What a run that has failed still waits for.
 struct AwaitedTurn {
     run: Arc<Run>,

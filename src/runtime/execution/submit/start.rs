@@ -56,11 +56,8 @@ pub(super) fn start<O: RunOwner + 'static>(
                 let _ = run.skip(index, Go::Skip);
                 continue;
             }
-            let (order, dependencies) = if partition.predecessors.is_empty() {
-                (order_events, dependencies)
-            } else {
-                (&[][..], &[][..])
-            };
+            let order = if partition.begins_device { order_events } else { &[] };
+            let dependencies = if partition.predecessors.is_empty() { dependencies } else { &[] };
             if !enqueue(&**owner, run, index, order, dependencies) {
                 missing.push(index as u32);
             }

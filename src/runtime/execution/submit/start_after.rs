@@ -7,7 +7,7 @@ use tokio::runtime::Handle;
 
 use crate::hal;
 use crate::runtime::execution::event::Event;
-use crate::runtime::execution::run::{Predecessor, Predecessors, Run};
+use crate::runtime::execution::run::{Predecessor, Predecessors, Run, with_other_devices};
 use crate::runtime::execution::submit::deferred::{self, Deferred, Starter, WaitFuture};
 use crate::runtime::execution::submit::start::{host_work, needs_tokio, start};
 use crate::runtime::execution::submit::waits::Waits;
@@ -92,6 +92,7 @@ pub(crate) fn start_after<O: RunOwner + 'static>(
     Waits { events, mut futures, native, queue_order, deadline, .. }: Waits,
 ) -> Started<O> {
     let template = owner.template();
+    let order_after = with_other_devices(order_after);
     if run.is_traced() {
         let earlier = order_after.iter().filter_map(Predecessor::run);
         let events = events.iter().map(|event| event.run().clone());
@@ -126,7 +127,7 @@ pub(crate) fn start_after<O: RunOwner + 'static>(
         && native.iter().all(|event| begins_on(template, event.hal().device()));
     let (mut launch, mut deferred) = (None, None);
     if on_device && (template.all_eager || Handle::try_current().is_ok()) {
-        let order_events: Vec<_> = order_after.iter().flat_map(tail_events).collect();
+        let order_events: Vec<_> = order_after.iter().flat_map(last_events).collect();
         match dependencies(&events) {
             Ok(mut dependencies) => {
                 dependencies.extend(native.iter().map(|event| event.hal().clone()));
@@ -170,7 +171,7 @@ fn devices_can_wait(template: &RunTemplate, earlier: &Arc<Run>) -> bool {
             let partition = &template.partitions[root as usize];
             partition.eager
                 && partition.device().is_some_and(|device| {
-                    earlier.tail_devices().iter().all(|other| device.can_wait_for(other))
+                    earlier.devices().iter().all(|other| device.can_wait_for(other))
                 })
         })
 }
@@ -184,9 +185,9 @@ fn begins_on(template: &RunTemplate, device: DeviceId) -> bool {
         })
 }
 
-fn tail_events(predecessor: &Predecessor) -> Vec<Arc<dyn hal::Event>> {
+fn last_events(predecessor: &Predecessor) -> Vec<Arc<dyn hal::Event>> {
     match predecessor {
-        Predecessor::Run(run) => run.tail_events().unwrap_or_default(),
+        Predecessor::Run(run) => run.last_events().unwrap_or_default(),
         Predecessor::Fence(_) | Predecessor::Guard(_) => Vec::new(),
     }
 }
@@ -198,8 +199,8 @@ fn tail_events(predecessor: &Predecessor) -> Vec<Arc<dyn hal::Event>> {
 fn dependencies(events: &[Event]) -> Result<Vec<Arc<dyn hal::Event>>> {
     let mut all = Vec::new();
     for event in events {
-        match event.run().tail_events() {
-            Some(tails) => all.extend(tails),
+        match event.run().last_events() {
+            Some(events) => all.extend(events),
             None => event.run().result()?,
         }
     }
