@@ -1,17 +1,24 @@
-//! A device's context: made current for each call, and remembered as lost once a fault has ended
-//! it.
+//! A device's context: made current for each call, and remembered as lost once a fault has ended it. And what
+//! belongs to a context: objects of the driver, streams and events.
 #![expect(unsafe_code, reason = "calls the driver")]
 
 use std::any::Any;
-use std::ffi::{CStr, c_char, c_int};
+use std::ffi::{CStr, c_char, c_int, c_void};
+use std::sync::Arc;
 
 use wakegraph_hal::support::health::DeviceHealth;
-use wakegraph_hal::support::streams::{CaptureModes, CaptureRelaxed, DriverContext};
-use wakegraph_hal::{Error, ErrorKind, Result};
+use wakegraph_hal::support::object::{ObjectKind, Owned};
+use wakegraph_hal::support::streams::{
+    CaptureContext, CaptureModes, CaptureRelaxed, DriverContext, DriverStream, RawEvent, StreamContext,
+};
+use wakegraph_hal::{Error, ErrorKind, Priority, Result};
 
 use super::sys::{
-    CU_STREAM_CAPTURE_MODE_RELAXED, CUDA_ERROR_INVALID_CONTEXT, CUcontext, CUdevice, CUdevice_attribute,
-    CudaFailure, CudaLibrary, Driver, call, get,
+    CU_EVENT_DEFAULT, CU_EVENT_DISABLE_TIMING, CU_STREAM_CAPTURE_MODE_RELAXED,
+    CU_STREAM_CAPTURE_MODE_THREAD_LOCAL, CU_STREAM_CAPTURE_STATUS_NONE, CU_STREAM_NON_BLOCKING,
+    CUDA_ERROR_INVALID_CONTEXT, CUDA_ERROR_INVALID_HANDLE, CUDA_ERROR_INVALID_VALUE, CUcontext, CUdevice,
+    CUdevice_attribute, CUevent, CUevent_st, CUgraph, CUgraph_st, CUgraphExec_st, CUmemPoolHandle_st,
+    CUmod_st, CUstream, CUstream_st, CudaFailure, CudaLibrary, Driver, call, get,
 };
 
 /// The primary context of a device, or one of the application's. Every object of the device keeps it alive.
@@ -24,12 +31,12 @@ pub(super) struct CudaContext {
     owner: ContextOwner,
 }
 
-/// What keeps a context.
+/// Owner of a context.
 #[derive(Debug)]
 enum ContextOwner {
     /// The driver, which counts how often the primary context has been retained.
     Driver,
-    /// What the application has given. Contexts that it creates are not counted.
+    /// The owner that the application has given. Contexts that it creates are not counted.
     Application { _keep_alive: Box<dyn Any + Send + Sync> },
 }
 
@@ -118,8 +125,8 @@ impl DriverContext for CudaContext {
         &self.health
     }
 
-    /// What is current on the thread now, which may be nothing, is so again afterwards: other libraries
-    /// work with it, and the application may destroy a context that it has given us.
+    /// The context that is current on the thread now, if any, is so again afterwards: other libraries work
+    /// with it, and the application may destroy a context that it has given us.
     fn bind(&self) -> Result<BoundContext<'_>, CudaFailure> {
         bind(self.driver, self.raw)
     }
@@ -196,4 +203,130 @@ pub(super) fn device(driver: &Driver, index: usize) -> Result<CUdevice> {
     }
     // SAFETY: the index is below the count, which came as such a number.
     Ok(unsafe { get!(driver, cuDeviceGet(index as c_int)) }?)
+}
+
+pub(super) type CudaStream = DriverStream<CudaContext>;
+pub(super) type CudaRawEvent = RawEvent<CudaContext>;
+
+impl StreamContext for CudaContext {
+    type StreamKind = CUstream_st;
+    type EventKind = CUevent_st;
+    const BAD_HANDLE: &'static [u32] =
+        &[CUDA_ERROR_INVALID_VALUE, CUDA_ERROR_INVALID_CONTEXT, CUDA_ERROR_INVALID_HANDLE];
+
+    fn create_stream(
+        context: &Arc<Self>,
+        priority: Priority,
+    ) -> Result<CudaObject<CUstream_st>, CudaFailure> {
+        let flags = CU_STREAM_NON_BLOCKING;
+        CudaObject::create_by(context, |driver, place| {
+            if priority != Priority::High {
+                // SAFETY: the context is bound, the place valid.
+                return unsafe { call!(driver, cuStreamCreate(place, flags)) };
+            }
+            let (mut lowest, mut highest) = (0, 0);
+            // SAFETY: the context is bound, the places valid.
+            unsafe { call!(driver, cuCtxGetStreamPriorityRange(&raw mut lowest, &raw mut highest)) }?;
+            // SAFETY: the context is bound, the place valid.
+            unsafe { call!(driver, cuStreamCreateWithPriority(place, flags, highest)) }
+        })
+    }
+
+    fn create_event(context: &Arc<Self>, timing: bool) -> Result<CudaObject<CUevent_st>, CudaFailure> {
+        let flags = if timing { CU_EVENT_DEFAULT } else { CU_EVENT_DISABLE_TIMING };
+        CudaObject::create_by(context, |driver, place| {
+            // SAFETY: the context is bound, the place valid.
+            unsafe { call!(driver, cuEventCreate(place, flags)) }
+        })
+    }
+
+    unsafe fn record(&self, event: CUevent, stream: CUstream) -> Result<(), CudaFailure> {
+        // SAFETY: passed on to the caller.
+        unsafe { call!(self.driver, cuEventRecord(event, stream)) }
+    }
+
+    unsafe fn wait(&self, stream: CUstream, event: CUevent) -> Result<(), CudaFailure> {
+        // SAFETY: passed on to the caller.
+        unsafe { call!(self.driver, cuStreamWaitEvent(stream, event, 0)) }
+    }
+
+    unsafe fn query_event(&self, event: CUevent) -> Result<bool, CudaFailure> {
+        // SAFETY: passed on to the caller.
+        CudaFailure::check_ready("cuEventQuery", unsafe { (self.driver.cuEventQuery)(event) })
+    }
+
+    unsafe fn query_stream(&self, stream: CUstream) -> Result<bool, CudaFailure> {
+        // SAFETY: passed on to the caller.
+        CudaFailure::check_ready("cuStreamQuery", unsafe { (self.driver.cuStreamQuery)(stream) })
+    }
+
+    unsafe fn synchronize(&self, stream: CUstream) -> Result<(), CudaFailure> {
+        // SAFETY: passed on to the caller.
+        unsafe { call!(self.driver, cuStreamSynchronize(stream)) }
+    }
+
+    unsafe fn elapsed(&self, from: CUevent, to: CUevent) -> Result<f32, CudaFailure> {
+        // SAFETY: passed on to the caller.
+        unsafe { get!(self.driver, cuEventElapsedTime(from, to)) }
+    }
+}
+
+impl CaptureContext for CudaContext {
+    type GraphKind = CUgraph_st;
+    const BACKEND: &'static str = "cuda";
+
+    fn native_context(&self) -> *mut c_void {
+        self.raw.cast()
+    }
+
+    unsafe fn begin_capture(&self, stream: CUstream) -> Result<(), CudaFailure> {
+        let mode = CU_STREAM_CAPTURE_MODE_THREAD_LOCAL;
+        // SAFETY: passed on to the caller.
+        unsafe { call!(self.driver, cuStreamBeginCapture(stream, mode)) }
+    }
+
+    unsafe fn end_capture(&self, stream: CUstream, graph: &mut CUgraph) -> Result<(), CudaFailure> {
+        // SAFETY: passed on to the caller.
+        unsafe { call!(self.driver, cuStreamEndCapture(stream, graph)) }
+    }
+
+    unsafe fn is_capturing(&self, stream: CUstream) -> Result<bool, CudaFailure> {
+        let mut status = CU_STREAM_CAPTURE_STATUS_NONE;
+        // SAFETY: passed on to the caller; the pointer is valid for a status.
+        unsafe { call!(self.driver, cuStreamIsCapturing(stream, &raw mut status)) }?;
+        Ok(status != CU_STREAM_CAPTURE_STATUS_NONE)
+    }
+}
+
+/// An object of the driver. It keeps the context alive.
+///
+/// Work in flight that uses a dropped object goes on: the driver keeps streams, events and
+/// instantiated graphs until then. Code and pools are dropped after all that uses them.
+pub(super) type CudaObject<T> = Owned<T>;
+
+macro_rules! kinds {
+    ($($kind:ident: $destroy:ident),+ $(,)?) => {$(
+        // SAFETY: any thread may use the driver's objects. Graphs, of which the driver takes one call at a
+        // time, are behind locks or exclusive references.
+        unsafe impl ObjectKind for $kind {
+            type Handle = *mut Self;
+            type Owner = Arc<CudaContext>;
+
+            unsafe fn destroy(context: &Arc<CudaContext>, object: *mut Self) {
+                context.destroy(|| {
+                    // SAFETY: passed on to the caller.
+                    unsafe { call!(context.driver, $destroy(object)) }
+                });
+            }
+        }
+    )+};
+}
+
+kinds! {
+    CUstream_st: cuStreamDestroy,
+    CUevent_st: cuEventDestroy,
+    CUgraph_st: cuGraphDestroy,
+    CUgraphExec_st: cuGraphExecDestroy,
+    CUmemPoolHandle_st: cuMemPoolDestroy,
+    CUmod_st: cuModuleUnload,
 }

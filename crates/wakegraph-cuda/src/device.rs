@@ -1,76 +1,288 @@
-//! The device: what it is made of.
-#![expect(unsafe_code, reason = "vouches for the backend")]
+//! The state that all objects of a device share and keep alive, and its memory as the contract has it.
+#![expect(unsafe_code, reason = "calls the driver")]
 
-use std::any::Any;
-use std::num::NonZeroUsize;
-use std::sync::Arc;
+use std::ffi::c_int;
+use std::sync::{Arc, OnceLock};
 
-use wakegraph_hal::support::streams::{GpuBackend, GpuDevice, PeerAccess};
-use wakegraph_hal::{Capabilities, CommandBufferDesc, Error, ErrorKind, KernelDesc, Result};
+use wakegraph_hal::support::streams::{
+    DeviceClock, DriverContext as _, ImportStreams, MemoryDevice, PeerAccess, PinnedMemories, StreamDevice,
+    StreamMemory,
+};
+use wakegraph_hal::{
+    Capabilities, CommandKinds, DeviceId, DeviceInfo, MemoryKind, MemoryView, Progress, Result,
+    UpdateCapabilities, UserMemory,
+};
 
-use super::command_buffer::CudaCommandBuffer;
-use super::context::CudaContext;
-use super::device_inner::CudaDeviceInner;
-use super::foreign;
-use super::kernel::CudaKernel;
-use super::sys::{CUcontext, CudaFailure, Driver};
+use super::context::{self, CudaContext, CudaStream};
+use super::error::version;
+use super::events::{CountedRun, CounterPool, StoppableRun};
+use super::memory::{CudaAllocation, MemoryPool, register};
+use super::program::CudaFunction;
+use super::sys::{
+    self, CUDA_ERROR_PEER_ACCESS_ALREADY_ENABLED, CUdevice_attribute, CUdeviceptr, CUstream, CudaFailure,
+    Driver, call, get,
+};
 
-pub(super) type CudaDevice = GpuDevice<CudaDeviceInner>;
-
-pub(super) fn open(driver: &'static Driver, index: usize) -> Result<CudaDevice> {
-    let inner = CudaContext::retain(driver, index)
-        .and_then(CudaDeviceInner::open)
-        .map_err(|error| error.on_device(format!("cuda:{index}")))?;
-    Ok(CudaDevice::new(inner))
+/// The private core of the contract's device. The fields are dropped in this
+/// order, the context last.
+#[derive(Debug)]
+pub(super) struct CudaDeviceInner {
+    pub(super) info: DeviceInfo,
+    pub(super) capabilities: Capabilities,
+    /// 90 for 9.0.
+    pub(super) compute_capability: u32,
+    pub(super) overlap: OverlapPolicy,
+    /// Whether a conditional node may have a second body.
+    pub(super) has_else: bool,
+    /// The backend's own kernels, by [`BuiltinKernel`](super::kernel::BuiltinKernel).
+    pub(super) builtin_kernels: [OnceLock<CudaFunction>; 4],
+    pub(super) peers: PeerAccess,
+    pub(super) counters: Arc<CounterPool>,
+    pub(super) clock: DeviceClock<CudaContext>,
+    import_streams: ImportStreams<CudaContext>,
+    pub(super) pool: Arc<MemoryPool>,
+    pub(super) context: Arc<CudaContext>,
 }
 
-/// The device of a context that the application has created, and that lives as long as `keep_alive`.
+/// Shared memory for the gaps between local-memory arguments, 15 bytes each.
+const LOCAL_GAPS: usize = 1024;
+
+impl CudaDeviceInner {
+    pub(super) fn open(context: CudaContext) -> Result<Self> {
+        let (driver, context) = (context.driver, Arc::new(context));
+        let attribute = |attribute| context.attribute(attribute);
+        let three = |attributes: [CUdevice_attribute; 3]| -> Result<[usize; 3], CudaFailure> {
+            let [x, y, z] = attributes;
+            Ok([attribute(x)?, attribute(y)?, attribute(z)?])
+        };
+        let version = version(driver)?;
+        let info = info(&context, version)?;
+        let capabilities = Capabilities {
+            commands: commands(driver, version),
+            update: UpdateCapabilities::all(),
+            profiling: true,
+            notifies: false,
+            prefers_polls: false,
+            progress: Progress::Device,
+            batches: true,
+            queue_priorities: true,
+            stream_tasks: true,
+            out_of_order_queues: false,
+            max_work_group_size: attribute(sys::CU_DEVICE_ATTRIBUTE_MAX_THREADS_PER_BLOCK)?,
+            max_work_item_sizes: three([
+                sys::CU_DEVICE_ATTRIBUTE_MAX_BLOCK_DIM_X,
+                sys::CU_DEVICE_ATTRIBUTE_MAX_BLOCK_DIM_Y,
+                sys::CU_DEVICE_ATTRIBUTE_MAX_BLOCK_DIM_Z,
+            ])?,
+            max_work_groups: three([
+                sys::CU_DEVICE_ATTRIBUTE_MAX_GRID_DIM_X,
+                sys::CU_DEVICE_ATTRIBUTE_MAX_GRID_DIM_Y,
+                sys::CU_DEVICE_ATTRIBUTE_MAX_GRID_DIM_Z,
+            ])?,
+            max_global_index: usize::MAX,
+            concurrent_parts: true,
+            global_offset: true,
+            view_alignment: 1,
+            // Arguments begin at multiples of 16, so some memory is left for the gaps.
+            local_memory: attribute(sys::CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN)?
+                .saturating_sub(LOCAL_GAPS),
+            max_allocation: usize::try_from(info.memory).unwrap_or(usize::MAX),
+        };
+        let major = attribute(sys::CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR)?;
+        let minor = attribute(sys::CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR)?;
+        let compute_capability = (10 * major + minor) as u32;
+        let clock = DeviceClock::create(&context)?;
+        let pool = Arc::new(MemoryPool::create(&context)?);
+        Ok(Self {
+            info,
+            capabilities,
+            compute_capability,
+            overlap: OverlapPolicy::of(driver, compute_capability),
+            has_else: version >= CONDITIONALS_WITH_ELSE,
+            builtin_kernels: Default::default(),
+            peers: PeerAccess::default(),
+            counters: Arc::new(CounterPool::new(&pool)),
+            clock,
+            import_streams: ImportStreams::default(),
+            pool,
+            context,
+        })
+    }
+
+    /// Lets `user` use this device's memory, if the hardware can.
+    pub(super) fn open_to(&self, user: &Self) -> Result<bool, CudaFailure> {
+        let (driver, from, to) = (self.context.driver, user.context.device, self.context.device);
+        // The driver says that a device is not its own peer, but another object may be for it.
+        if from == to {
+            return Ok(true);
+        }
+        // SAFETY: both devices are open.
+        let can_access: c_int = unsafe { get!(driver, cuDeviceCanAccessPeer(from, to)) }?;
+        if can_access == 0 {
+            return Ok(false);
+        }
+        let _bound = user.context.bind()?;
+        // SAFETY: both contexts are alive; the flags are reserved.
+        match unsafe { call!(driver, cuCtxEnablePeerAccess(self.context.raw, 0)) } {
+            Err(failure) if failure.code == CUDA_ERROR_PEER_ACCESS_ALREADY_ENABLED => {}
+            outcome => outcome?,
+        }
+        self.pool.open_to(&user.context)?;
+        Ok(true)
+    }
+}
+
+pub(super) type CudaMemory = StreamMemory<CudaDeviceInner>;
+
+impl StreamDevice for CudaDeviceInner {
+    type Context = CudaContext;
+    type Counted = CountedRun;
+    type Loops = StoppableRun;
+
+    fn info(&self) -> &DeviceInfo {
+        &self.info
+    }
+
+    fn context(&self) -> &Arc<CudaContext> {
+        &self.context
+    }
+
+    fn clock(&self) -> &DeviceClock<CudaContext> {
+        &self.clock
+    }
+
+    fn import_streams(&self) -> &ImportStreams<CudaContext> {
+        &self.import_streams
+    }
+}
+
+/// Whether it is memory of this device, and not of the host.
+pub(super) fn is_of(device: &CudaDeviceInner, view: &MemoryView) -> bool {
+    let memory = view.memory().as_any().downcast_ref::<CudaMemory>();
+    let is_on_device = view.memory().kind() == MemoryKind::Device;
+    is_on_device && memory.is_some_and(|memory| memory.device.info.id == device.info.id)
+}
+
+impl MemoryDevice for CudaDeviceInner {
+    type Allocation = CudaAllocation;
+
+    fn allocate(&self, kind: MemoryKind, len: usize) -> Result<CudaAllocation> {
+        CudaAllocation::zeroed(&self.pool, kind, len)
+    }
+
+    fn register(&self, memory: &UserMemory) -> Result<bool, CudaFailure> {
+        register(&self.context, memory)
+    }
+
+    fn registered(&self, memory: UserMemory) -> CudaAllocation {
+        CudaAllocation::registered(&self.pool, memory)
+    }
+
+    fn pinned() -> &'static PinnedMemories<CudaAllocation> {
+        static PINNED: PinnedMemories<CudaAllocation> = PinnedMemories::new();
+        &PINNED
+    }
+
+    fn trim(&self) -> Result<(), CudaFailure> {
+        self.pool.trim()
+    }
+
+    fn memory_stream(&self) -> &CudaStream {
+        &self.pool.stream
+    }
+
+    unsafe fn copy_to_device(
+        &self,
+        to: CUdeviceptr,
+        from: *const u8,
+        len: usize,
+        stream: CUstream,
+    ) -> Result<(), CudaFailure> {
+        // SAFETY: passed on to the caller.
+        unsafe { call!(self.context.driver, cuMemcpyHtoDAsync(to, from.cast(), len, stream)) }
+    }
+
+    unsafe fn copy_to_host(
+        &self,
+        to: *mut u8,
+        from: CUdeviceptr,
+        len: usize,
+        stream: CUstream,
+    ) -> Result<(), CudaFailure> {
+        // SAFETY: passed on to the caller.
+        unsafe { call!(self.context.driver, cuMemcpyDtoHAsync(to.cast(), from, len, stream)) }
+    }
+}
+
+/// The first compute capability that has the instructions of [`OverlapPolicy`].
+pub(super) const OVERLAP_CAPABILITY: u32 = 90;
+
+/// Programmatic dependent launch: a kernel is started while the one before it still runs.
 ///
-/// # Safety
-/// The context is null or live.
-pub(super) unsafe fn open_in_context(
-    driver: &'static Driver,
-    context: CUcontext,
-    keep_alive: Box<dyn Any + Send + Sync>,
-) -> Result<CudaDevice> {
-    // SAFETY: passed on to the caller.
-    let context = unsafe { CudaContext::lent(driver, context, keep_alive) }?;
-    Ok(CudaDevice::new(CudaDeviceInner::open(context)?))
+/// Between two kernels in a row the device idles for most of a microsecond. From compute capability 9.0
+/// on, a kernel behind a programmatic edge is started as soon as all work-groups of the one before it
+/// have called `griddepcontrol.launch_dependents`, and goes on from its own `griddepcontrol.wait` when
+/// that kernel has ended and its writes are visible. Entry points of the portable dialect execute both
+/// instructions before anything else if the launch has the flag, so a kernel's own code runs after all
+/// of its predecessors, as with an ordinary edge.
+///
+/// The two instructions cost each work-group some time, which a kernel of many rounds of work-groups
+/// never gets back; so a launch overlaps only if the device can hold all of its work-groups twice: beside
+/// those of a kernel before it that is as large.
+/// `WAKEGRAPH_CUDA_OVERLAP` is `never` to have none overlap, and `always` to have all that can.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum OverlapPolicy {
+    Never,
+    /// For launches that fit on the device beside another that is as large.
+    IfSmall,
+    Always,
 }
 
-// SAFETY: memory comes from the driver and is set to zero; the rest is that of streams and events.
-unsafe impl GpuBackend for CudaDeviceInner {
-    type Kernel = CudaKernel;
-    type CommandBuffer = CudaCommandBuffer;
-    const NAME: &'static str = "CUDA";
-
-    fn capabilities(&self) -> &Capabilities {
-        &self.capabilities
+impl OverlapPolicy {
+    /// The environment's choice, on a device of this compute capability.
+    fn of(driver: &Driver, compute_capability: u32) -> Self {
+        match std::env::var("WAKEGRAPH_CUDA_OVERLAP").as_deref() {
+            _ if compute_capability < OVERLAP_CAPABILITY || driver.cuGraphAddNode.is_none() => Self::Never,
+            Ok("never") => Self::Never,
+            Ok("always") => Self::Always,
+            Ok(value) => {
+                let why = "WAKEGRAPH_CUDA_OVERLAP is neither `never` nor `always`, and ignored";
+                tracing::warn!(target: "wakegraph::cuda", value, "{why}");
+                Self::IfSmall
+            }
+            Err(_) => Self::IfSmall,
+        }
     }
+}
 
-    fn load_kernel(&self, desc: &KernelDesc<'_>) -> Result<CudaKernel> {
-        CudaKernel::load(self, desc)
-    }
+/// The first driver that takes the kernels of `condition.ptx`, which decide about conditional
+/// nodes.
+const CONDITIONALS: c_int = 12_040;
+const CONDITIONALS_WITH_ELSE: c_int = 12_080;
 
-    fn create_command_buffer(device: &Arc<Self>, desc: CommandBufferDesc) -> Result<CudaCommandBuffer> {
-        CudaCommandBuffer::create(device, desc)
+/// The commands that a graph can hold.
+fn commands(driver: &Driver, version: c_int) -> CommandKinds {
+    let of_other_layers = CommandKinds::HOST_TASK | CommandKinds::SUB_GRAPH | CommandKinds::STREAM_TASK;
+    let all = CommandKinds::all() - of_other_layers;
+    let conditionals = driver.cuGraphAddNode.is_some() && driver.cuGraphConditionalHandleCreate.is_some();
+    match conditionals && version >= CONDITIONALS {
+        true => all,
+        false => all - CommandKinds::IF - CommandKinds::WHILE,
     }
+}
 
-    fn check_address(&self, address: usize, len: usize) -> Result<()> {
-        foreign::check_address(self, address, len)
-    }
-
-    fn peers(&self) -> &PeerAccess {
-        &self.peers
-    }
-
-    fn open_to(&self, user: &Self) -> Result<bool, CudaFailure> {
-        Self::open_to(self, user)
-    }
-
-    fn cannot_split(count: NonZeroUsize) -> Error {
-        let why = format!("a CUDA device cannot be split into {count}");
-        Error::new(ErrorKind::FeatureNotSupported, why)
-            .help("split it with MIG, and open the parts through CUDA_VISIBLE_DEVICES")
-    }
+fn info(context: &CudaContext, version: c_int) -> Result<DeviceInfo, CudaFailure> {
+    let (driver, device) = (context.driver, context.device);
+    let name = context::name(driver, device)?;
+    // SAFETY: the driver gave the device.
+    let memory: usize = unsafe { get!(driver, cuDeviceTotalMem(device)) }?;
+    Ok(DeviceInfo {
+        id: DeviceId::unique(),
+        backend: "cuda",
+        selector: context.health.selector().into(),
+        name,
+        driver: format!("CUDA {}.{}", version / 1000, version % 1000 / 10),
+        memory: memory as u64,
+        compute_units: context.attribute(sys::CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT)?,
+    })
 }

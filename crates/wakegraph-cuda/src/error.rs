@@ -1,7 +1,7 @@
 //! Loads the driver, and turns its codes into errors.
 #![expect(unsafe_code, reason = "initialises the driver, and asks for the names of its codes")]
 
-use std::ffi::{CStr, c_char};
+use std::ffi::{CStr, c_char, c_int};
 use std::ptr;
 
 use wakegraph_hal::support::library::{StartedLibrary, open};
@@ -10,7 +10,7 @@ use wakegraph_hal::{Error, ErrorKind, Result};
 
 use super::sys::{
     self, CUDA_ERROR_DEINITIALIZED, CUDA_ERROR_NOT_READY, Code, CudaFailure, CudaLibrary, DRIVER_LIBRARIES,
-    Driver, call,
+    Driver, call, get,
 };
 
 static DRIVER: StartedLibrary<Driver> = StartedLibrary::new();
@@ -42,6 +42,12 @@ fn load() -> Result<Driver> {
     Ok(driver)
 }
 
+/// The driver's version, 13000 for CUDA 13.0.
+pub(super) fn version(driver: &Driver) -> Result<c_int, CudaFailure> {
+    // SAFETY: the driver is initialised.
+    unsafe { get!(driver, cuDriverGetVersion()) }
+}
+
 fn init_reason(code: Code) -> &'static str {
     match code {
         34 => "it is the toolkit's stub, not a driver",
@@ -59,7 +65,7 @@ fn unavailable(why: &str) -> Error {
 }
 
 /// The kind of error that a code stands for.
-pub(super) fn kind(code: Code) -> ErrorKind {
+fn kind(code: Code) -> ErrorKind {
     match code {
         2 => ErrorKind::OutOfMemory,
         // Uncorrectable errors of memory and NVLink, a contained exception; illegal address,

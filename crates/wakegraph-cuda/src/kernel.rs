@@ -1,4 +1,5 @@
-//! Kernels: a function, loaded from the first source variant that CUDA takes.
+//! Kernels, loaded from the first source variant that CUDA takes; their launches in the driver's form; and
+//! the backend's own kernels.
 #![expect(unsafe_code, reason = "calls the driver")]
 
 use std::any::Any;
@@ -6,19 +7,19 @@ use std::ffi::{CString, c_int};
 use std::sync::Arc;
 
 use parking_lot::Mutex;
-use wakegraph_hal::support::launch_arguments::HIDDEN_WORDS;
+use wakegraph_hal::support::launch_arguments::{HIDDEN_WORDS, LaunchArguments};
+use wakegraph_hal::support::launch_geometry::{LaunchGeometry, LaunchLimits};
+use wakegraph_hal::support::refusal::foreign;
 use wakegraph_hal::support::source_params::source_params;
 use wakegraph_hal::support::streams::DriverContext as _;
-use wakegraph_hal::{Error, ErrorKind, Kernel, KernelDesc, Param, ParamKind, Result, dialect};
+use wakegraph_hal::{Error, ErrorKind, Kernel, KernelDesc, KernelLaunch, Param, ParamKind, Result, dialect};
 
-use super::device_inner::CudaDeviceInner;
-use super::function::CudaFunction;
-use super::overlap::{KernelWait, OVERLAP_CAPABILITY};
-use super::program;
+use super::device::{CudaDeviceInner, CudaMemory, OVERLAP_CAPABILITY, OverlapPolicy};
+use super::program::{self, CudaFunction};
 use super::sys::{
     CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES, CU_FUNC_ATTRIBUTE_MAX_THREADS_PER_BLOCK,
     CU_FUNC_ATTRIBUTE_PTX_VERSION, CU_FUNC_ATTRIBUTE_SHARED_SIZE_BYTES, CUDA_ERROR_INVALID_VALUE,
-    CudaFailure, call,
+    CUDA_KERNEL_NODE_PARAMS_v2, CUDA_SUCCESS, CUfunction, CudaFailure, call, get,
 };
 
 /// A loaded kernel.
@@ -99,8 +100,8 @@ impl CudaKernel {
             // SAFETY: the function is loaded; both pointers are valid for numbers.
             let outcome = unsafe { ask(self.function.raw, index, &raw mut offset, &raw mut size) };
             let found = match outcome {
-                super::sys::CUDA_SUCCESS => Some(size),
-                code if code == CUDA_ERROR_INVALID_VALUE => None,
+                CUDA_SUCCESS => Some(size),
+                CUDA_ERROR_INVALID_VALUE => None,
                 code => return Err(CudaFailure::new("cuFuncGetParamInfo", code).into()),
             };
             if found == expected.get(index).map(|(_, size)| *size) {
@@ -177,6 +178,189 @@ impl Kernel for CudaKernel {
 
     fn own_local_memory(&self) -> usize {
         self.static_shared
+    }
+}
+
+/// Threads that the hardware issues together.
+const WARP: usize = 32;
+
+/// A kernel's way to wait for the end of the one before it, before it touches memory.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum KernelWait {
+    Never,
+    /// If its launch says so: the portable dialect's entry points.
+    IfTold,
+    /// In every launch: other code whose author has declared it.
+    Always,
+}
+
+/// A launch with all its parameters, as a graph's node takes them.
+#[derive(Clone, Debug)]
+pub(super) struct CudaLaunch {
+    function: CUfunction,
+    geometry: LaunchGeometry,
+    arguments: LaunchArguments,
+    wait: KernelWait,
+    /// Whether it waits for the end of the kernel before it, so that it may be started earlier, and
+    /// lets the one behind it be started so.
+    pub(super) overlaps: bool,
+}
+
+// SAFETY: any thread may launch a function, and several may do so at a time.
+unsafe impl Send for CudaLaunch {}
+// SAFETY: as for `Send`.
+unsafe impl Sync for CudaLaunch {}
+
+impl CudaLaunch {
+    /// Also lets the kernel have the shared memory that the launch needs. The caller has bound the
+    /// context.
+    pub(super) fn of(device: &CudaDeviceInner, launch: &KernelLaunch) -> Result<Self> {
+        let kernel = launch.kernel.as_any().downcast_ref::<CudaKernel>();
+        let kernel = kernel.filter(|kernel| Arc::ptr_eq(kernel.function.context(), &device.context));
+        let kernel = kernel.ok_or_else(|| foreign("kernel"))?;
+        let range = &launch.range;
+        if range.global_offset() != [0; 3] && !kernel.is_portable {
+            let why = format!("kernel '{}': {range} starts at an offset", kernel.name());
+            return Err(Error::new(ErrorKind::FeatureNotSupported, why).help(
+                "CUDA knows no offset: pass it as an argument, or write the kernel in the portable C dialect",
+            ));
+        }
+        let limits = LaunchLimits {
+            block: device.capabilities.max_work_item_sizes,
+            grid: device.capabilities.max_work_groups,
+            items: usize::MAX,
+            warp: WARP,
+        };
+        let geometry = LaunchGeometry::of(range, kernel.max_work_group_size(), &limits)?;
+        let arguments = match kernel.is_portable {
+            true => {
+                let (params, args) = (kernel.params(), &launch.args);
+                LaunchArguments::portable(params, args, range, &geometry, CudaMemory::address_of)?
+            }
+            false => LaunchArguments::as_declared(&launch.args, CudaMemory::address_of)?,
+        };
+        kernel.allow_shared(arguments.local())?;
+        let (function, wait) = (kernel.function.raw, kernel.wait);
+        Ok(Self { function, geometry, arguments, wait, overlaps: false })
+    }
+
+    /// Has it [overlap](OverlapPolicy) with kernels before and behind it, if it can and is small enough. The
+    /// caller has bound the context.
+    pub(super) fn overlap(&mut self, device: &CudaDeviceInner) {
+        let is_wanted = || match device.overlap {
+            OverlapPolicy::Never => false,
+            OverlapPolicy::IfSmall => self.fits_twice(device),
+            OverlapPolicy::Always => true,
+        };
+        self.set_overlaps(self.wait != KernelWait::Never && is_wanted());
+    }
+
+    /// Whether the device can hold the work-groups of two such launches at a time. The caller has bound the
+    /// context.
+    fn fits_twice(&self, device: &CudaDeviceInner) -> bool {
+        let (function, LaunchGeometry { grid, block }) = (self.function, &self.geometry);
+        let (driver, multiprocessors) = (device.context.driver, device.info.compute_units as u64);
+        let product =
+            |sizes: &[u32; 3]| sizes.iter().fold(1_u64, |all, &size| all.saturating_mul(size.into()));
+        let groups = product(grid).saturating_mul(2);
+        if groups <= multiprocessors {
+            return true;
+        }
+        let (items, shared) = (c_int::try_from(product(block)).unwrap_or(c_int::MAX), self.arguments.local());
+        // SAFETY: the function is loaded, its context bound.
+        let resident: Result<c_int, _> =
+            unsafe { get!(driver, cuOccupancyMaxActiveBlocksPerMultiprocessor(function, items, shared)) };
+        resident.is_ok_and(|resident| groups <= multiprocessors * u64::try_from(resident).unwrap_or(0))
+    }
+
+    /// As [`overlap`](Self::overlap), for the launch that takes the place of another one: most have
+    /// its size, and the driver need not be asked again.
+    pub(super) fn overlap_like(&mut self, current: &Self, device: &CudaDeviceInner) {
+        let size = |launch: &Self| (launch.function, launch.geometry, launch.arguments.local());
+        match current.overlaps && size(self) == size(current) {
+            true => self.set_overlaps(true),
+            false => self.overlap(device),
+        }
+    }
+
+    fn set_overlaps(&mut self, overlaps: bool) {
+        self.overlaps = overlaps;
+        if overlaps && self.wait == KernelWait::IfTold {
+            self.arguments.set_overlaps();
+        }
+    }
+
+    /// Gives it the argument with this index of `launch`. False, and without effect, if it has to be made
+    /// again for that.
+    pub(super) fn replace_argument(&mut self, launch: &KernelLaunch, index: usize) -> Result<bool> {
+        let (params, arg) = (launch.kernel.params(), &launch.args[index]);
+        self.arguments.replace(params, index, arg, CudaMemory::address_of)
+    }
+
+    /// Calls `use_it` with the launch as the driver takes it. The driver copies what the pointers
+    /// point to.
+    pub(super) fn with_params<R>(&self, use_it: impl FnOnce(&CUDA_KERNEL_NODE_PARAMS_v2) -> R) -> R {
+        let ([x, y, z], [block_x, block_y, block_z]) = (self.geometry.grid, self.geometry.block);
+        self.arguments.with_pointers(|pointers| {
+            use_it(&CUDA_KERNEL_NODE_PARAMS_v2 {
+                func: self.function,
+                gridDimX: x,
+                gridDimY: y,
+                gridDimZ: z,
+                blockDimX: block_x,
+                blockDimY: block_y,
+                blockDimZ: block_z,
+                sharedMemBytes: u32::try_from(self.arguments.local()).unwrap_or(u32::MAX),
+                kernelParams: pointers.as_mut_ptr(),
+                extra: std::ptr::null_mut(),
+                kern: std::ptr::null_mut(),
+                ctx: std::ptr::null_mut(),
+            })
+        })
+    }
+}
+
+/// A kernel of the backend's own, in PTX. It is loaded when it is first used.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum BuiltinKernel {
+    /// Repeats a pattern of any length over memory.
+    Fill,
+    /// Repeats a word over memory, as a memset node does.
+    Set,
+    /// Decides about a conditional node by a word in memory.
+    Condition,
+    /// Counts a run that has ended in a completion counter.
+    Count,
+}
+
+/// The PTX in a file, which the driver takes with a NUL at its end.
+macro_rules! ptx {
+    ($file:literal) => {
+        concat!(include_str!($file), "\0").as_bytes()
+    };
+}
+
+impl BuiltinKernel {
+    /// A launch of this kernel over this many work-items. Each argument is an address or a number, of
+    /// which a shorter parameter takes the low bytes. The caller has bound the context.
+    pub(super) fn launch(self, device: &CudaDeviceInner, args: &[u64], items: usize) -> Result<CudaLaunch> {
+        let loaded = &device.builtin_kernels[self as usize];
+        let function = match loaded.get() {
+            Some(function) => function,
+            None => {
+                let (name, code) = match self {
+                    Self::Fill => ("wakegraph_fill", ptx!("fill.ptx")),
+                    Self::Set => ("wakegraph_set", ptx!("set.ptx")),
+                    Self::Condition => ("wakegraph_condition", ptx!("condition.ptx")),
+                    Self::Count => ("wakegraph_count", ptx!("count.ptx")),
+                };
+                let function = CudaFunction::load(&device.pool, code, name, name)?;
+                loaded.get_or_init(|| function)
+            }
+        };
+        let (geometry, arguments) = (LaunchGeometry::linear(items), LaunchArguments::of_words(args));
+        let (function, wait) = (function.raw, KernelWait::Never);
+        Ok(CudaLaunch { function, geometry, arguments, wait, overlaps: false })
     }
 }
 

@@ -15,21 +15,24 @@
 //!
 //! Each file uses only files before it in this list.
 //!
-//! | files | about |
+//! | file | about |
 //! |---|---|
-//! | `sys`, `error`, `context`, `handle`, `stream` | the driver and its objects |
-//! | `memory_pool`, `allocation`, `completion_counter`, `function` | memory and code |
-//! | `device_inner`, `memory` | a device and its memory |
-//! | `program`, `kernel`, `launch` | kernels |
-//! | `transfer`, `graph`, `graph_exec`, `builtin_kernels`, `control_flow` | graphs |
-//! | `lower`, `loop_stop`, `low_latency`, `node_place`, `parts`, `recording` | from commands to a graph |
-//! | `graph_instance` | what is launched |
-//! | `command_buffer`, `enqueue`, `foreign`, `device` | the contract's objects |
+//! | `sys`, `error` | the driver's declarations; its start, and its codes as errors |
+//! | `context` | the context, and the driver's objects that belong to it: streams, events .. |
+//! | `memory` | the pool, allocations, registered memory, addresses of other libraries |
+//! | `events` | words in pinned memory that tell of a run's end, and stop its loops |
+//! | `program` | code: compiled, and loaded |
+//! | `device` | what the objects of a device share |
+//! | `kernel` | kernels and their launches |
+//! | `graph` | the driver's graphs, and what is instantiated of them |
+//! | `lower`, `recording` | from commands to a graph: the nodes of a command, the order of all |
+//! | `queue` | how single commands and command-buffers are launched |
+//! | `lib` | the backend and its device |
 //!
 //! What is the same for all drivers of this kind is below the backends: queues, events and their signals,
-//! profiling, and streams that are lent in `hal::support::streams`, which `stream`, `device_inner`, `memory`
-//! and `device` connect with this driver; recordings, instances and updates in `hal::support::graphs`, which
-//! `command_buffer` connects with it.
+//! profiling, and streams that are lent in `hal::support::streams`, which `context`, `device` and `lib`
+//! connect with this driver; recordings, instances and updates in `hal::support::graphs`, which `queue`
+//! connects with it.
 //!
 //! A new kind of node goes into `lower`, which adds it, and into `graph`, which makes the call.
 //!
@@ -38,7 +41,7 @@
 //! The driver does not notify: a host function would cost more than most graphs take
 //! (`docs/measurements.md`). An event is recorded behind every launch, and a query of it takes a
 //! fifth of a microsecond. Where the caller polls in a loop, a completion counter can take the
-//! event's place (`low_latency`).
+//! event's place (`events`).
 //!
 //! # Lost devices
 //!
@@ -50,50 +53,36 @@
 //! CUDA device again: releasing and retaining the context, resetting it and creating another one
 //! all fail (measured).
 //!
-//! Imports `types` and `hal` only.
+//! Of this workspace, it knows `wakegraph-hal` only.
 
-mod allocation;
-mod builtin_kernels;
-mod command_buffer;
-mod completion_counter;
 mod context;
-mod control_flow;
 mod device;
-mod device_inner;
-mod enqueue;
 mod error;
-mod foreign;
-mod function;
+mod events;
 mod graph;
-mod graph_exec;
-mod graph_instance;
-mod handle;
 mod kernel;
-mod launch;
-mod loop_stop;
-mod low_latency;
 mod lower;
 mod memory;
-mod memory_pool;
-mod node_place;
-mod overlap;
-mod parts;
 mod program;
+mod queue;
 mod recording;
-mod registered;
-mod stream;
-mod stream_command;
 mod sys;
 #[cfg(test)]
 mod tests;
-mod transfer;
 
+use std::any::Any;
 use std::ffi::c_void;
+use std::num::NonZeroUsize;
 use std::sync::Arc;
 
-use device::CudaDevice;
+use context::CudaContext;
+use device::CudaDeviceInner;
+use kernel::CudaKernel;
+use queue::CudaCommandBuffer;
+use sys::{CUcontext, CudaFailure, Driver};
 use wakegraph_hal::support::open_devices::OpenDevices;
-use wakegraph_hal::{Backend, Device, Result};
+use wakegraph_hal::support::streams::{GpuBackend, GpuDevice, PeerAccess};
+use wakegraph_hal::{Backend, Capabilities, CommandBufferDesc, Device, Error, ErrorKind, KernelDesc, Result};
 
 /// The backend that finds NVIDIA's GPUs.
 #[derive(Clone, Copy, Debug)]
@@ -123,7 +112,7 @@ impl Backend for CudaBackend {
     /// the same device.
     fn open(&self, index: usize) -> Result<Arc<dyn Device>> {
         static OPEN: OpenDevices<CudaDevice> = OpenDevices::new();
-        let open = || device::open(error::driver()?, index);
+        let open = || open_device(error::driver()?, index);
         Ok(OPEN.get_or_open(index, |device| device.status().is_ok(), open)?)
     }
 }
@@ -150,8 +139,9 @@ impl Backend for CudaBackend {
 /// ```
 ///
 /// # Errors
-/// [`InvalidArgument`](wakegraph_hal::ErrorKind::InvalidArgument) for a null handle, and for what the driver does not
-/// know as a context; [`Unavailable`](wakegraph_hal::ErrorKind::Unavailable) without a driver.
+/// [`InvalidArgument`](wakegraph_hal::ErrorKind::InvalidArgument) for a null handle, and for what the
+/// driver does not know as a context; [`Unavailable`](wakegraph_hal::ErrorKind::Unavailable) without a
+/// driver.
 ///
 /// # Safety
 /// `context` is null or a live context, and lives until `keep_alive` is dropped.
@@ -162,5 +152,67 @@ pub unsafe fn open_in_context(
 ) -> Result<Arc<dyn Device>> {
     let (driver, context, keep_alive) = (error::driver()?, context.cast(), Box::new(keep_alive));
     // SAFETY: passed on to the caller.
-    Ok(Arc::new(unsafe { device::open_in_context(driver, context, keep_alive) }?))
+    Ok(Arc::new(unsafe { open_lent(driver, context, keep_alive) }?))
+}
+
+type CudaDevice = GpuDevice<CudaDeviceInner>;
+
+fn open_device(driver: &'static Driver, index: usize) -> Result<CudaDevice> {
+    let inner = CudaContext::retain(driver, index)
+        .and_then(CudaDeviceInner::open)
+        .map_err(|error| error.on_device(format!("cuda:{index}")))?;
+    Ok(CudaDevice::new(inner))
+}
+
+/// Opens the device of a context that the application has created, and that lives as long as `keep_alive`.
+///
+/// # Safety
+/// The context is null or live.
+#[expect(unsafe_code, reason = "takes a handle of another library")]
+unsafe fn open_lent(
+    driver: &'static Driver,
+    context: CUcontext,
+    keep_alive: Box<dyn Any + Send + Sync>,
+) -> Result<CudaDevice> {
+    // SAFETY: passed on to the caller.
+    let context = unsafe { CudaContext::lent(driver, context, keep_alive) }?;
+    Ok(CudaDevice::new(CudaDeviceInner::open(context)?))
+}
+
+// SAFETY: memory comes from the driver and is set to zero; the rest is that of streams and events.
+#[expect(unsafe_code, reason = "vouches for the backend")]
+unsafe impl GpuBackend for CudaDeviceInner {
+    type Kernel = CudaKernel;
+    type CommandBuffer = CudaCommandBuffer;
+    const NAME: &'static str = "CUDA";
+
+    fn capabilities(&self) -> &Capabilities {
+        &self.capabilities
+    }
+
+    fn load_kernel(&self, desc: &KernelDesc<'_>) -> Result<CudaKernel> {
+        CudaKernel::load(self, desc)
+    }
+
+    fn create_command_buffer(device: &Arc<Self>, desc: CommandBufferDesc) -> Result<CudaCommandBuffer> {
+        CudaCommandBuffer::create(device, desc)
+    }
+
+    fn check_address(&self, address: usize, len: usize) -> Result<()> {
+        memory::check_address(&self.context, address, len)
+    }
+
+    fn peers(&self) -> &PeerAccess {
+        &self.peers
+    }
+
+    fn open_to(&self, user: &Self) -> Result<bool, CudaFailure> {
+        Self::open_to(self, user)
+    }
+
+    fn cannot_split(count: NonZeroUsize) -> Error {
+        let why = format!("a CUDA device cannot be split into {count}");
+        Error::new(ErrorKind::FeatureNotSupported, why)
+            .help("split it with MIG, and open the parts through CUDA_VISIBLE_DEVICES")
+    }
 }

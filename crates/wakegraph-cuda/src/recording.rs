@@ -5,21 +5,17 @@ use std::sync::Arc;
 use smallvec::SmallVec;
 use wakegraph_hal::support::graphs::{GraphRecording, RecordedCommand};
 use wakegraph_hal::support::once_each::once_each;
-use wakegraph_hal::{Command, CommandBufferDesc, Result};
+use wakegraph_hal::{Command, CommandBufferDesc, CommandKind, KernelArg, MemoryView, Result};
 
-use super::control_flow::{ControlFlowOrder, has_loop};
-use super::device_inner::CudaDeviceInner;
-use super::graph::GraphNode;
-use super::graph_exec::CudaGraphExec;
-use super::loop_stop::LoopStop;
-use super::low_latency::{CountingKernel, MOST_COMMANDS, stays_on_device};
-use super::lower::{self, AddOptions, EndNodes};
-use super::node_place::NodePlace;
-use super::parts::PartOrder;
+use super::device::{CudaDeviceInner, is_of};
+use super::events::{CompletionCounter, LoopStop};
+use super::graph::{CudaGraph, CudaGraphExec, GraphNode, NewNode};
+use super::kernel::BuiltinKernel;
+use super::lower::{self, AddOptions, ControlFlowOrder, EndNodes, has_loop};
 
 pub(super) type CudaRecording = GraphRecording<CudaDeviceInner>;
 
-/// What a recording knows about the order of its nodes.
+/// The order of a recording's nodes.
 #[derive(Default, Debug)]
 pub(super) struct NodeOrder {
     control_flow: ControlFlowOrder,
@@ -76,7 +72,7 @@ pub(super) fn append_after(
     }
     let part = graph.last_part();
     let mut follows = ends_of(after.iter().map(|&earlier| &recording.commands[earlier as usize]));
-    // What is in earlier parts is over before.
+    // Earlier parts have ended before.
     follows.retain(|node| node.part == part);
     let added = lower::add(&recording.device, graph, command, follows, options);
     if added.is_err() && ended.is_some() {
@@ -98,7 +94,7 @@ pub(super) fn append_after(
     Ok(())
 }
 
-/// The same commands as a graph of one part.
+/// A recording of the same commands as a graph of one part.
 fn whole(recording: &CudaRecording) -> Result<CudaRecording> {
     let mut whole = CudaRecording::new(&recording.device, recording.desc)?;
     whole.order.parts.is_whole = true;
@@ -126,7 +122,7 @@ pub(super) fn count_outside(recording: &mut CudaRecording, index: usize) {
     recording.order.outside -= usize::from(std::mem::replace(&mut recorded.place.is_outside, is_outside));
 }
 
-/// Whether a counter may say that a run is over.
+/// Whether a counter may say that a run has ended.
 pub(super) fn no_command_leaves(recording: &CudaRecording) -> bool {
     recording.order.outside == 0
 }
@@ -164,4 +160,166 @@ fn instantiate_counting(recording: &mut CudaRecording) -> Result<(CudaGraphExec,
 /// have: the driver compares graphs in the order in which they were built.
 fn ends_of<'a>(commands: impl Iterator<Item = &'a RecordedCommand<CudaDeviceInner>>) -> EndNodes {
     once_each(commands.flat_map(|recorded| recorded.nodes.ends.iter().copied()).collect())
+}
+
+/// The place of a command among the others.
+#[derive(Debug)]
+pub(super) struct NodePlace {
+    /// The commands that it follows.
+    pub(super) after: SmallVec<[u32; 2]>,
+    /// The number of the part that has its nodes.
+    pub(super) part: u32,
+    /// Whether another command follows it.
+    pub(super) is_followed: bool,
+    /// Whether it uses something outside the device.
+    pub(super) is_outside: bool,
+    /// Whether it may be started before the end of the command before it, for which it then has to
+    /// wait.
+    pub(super) starts_early: bool,
+    /// Whether a command behind it starts early.
+    pub(super) leads_early: bool,
+}
+
+/// Where the graph of a command-buffer is parted: a copy by an engine begins another part.
+///
+/// Inside a graph, most changes between kernels and copies by an engine take the driver 7 us, and between two
+/// launches on a stream 1 us: copy, kernel and copy back took 17.4 and 10 us (4 KiB, H100). Each part comes
+/// after all of the one before it, so a graph is parted only where its commands do anyway.
+/// `docs/adr/0025-copies-between-graphs.md` has the figures.
+#[derive(Default, Debug)]
+struct PartOrder {
+    /// Whether the graph has one part in any case.
+    is_whole: bool,
+    /// How many commands of the last part no other one follows.
+    open: usize,
+    /// The ends of the part before.
+    before: Ends,
+    /// Whether some command could run beside one of an earlier part, if the graph had one part.
+    is_slower: bool,
+}
+
+/// The numbers of the commands at the end of a part, which no other one of the part follows.
+type Ends = SmallVec<[u32; 1]>;
+
+impl PartOrder {
+    /// If a command behind these others begins another part, the ends of the last one, which has this number:
+    /// a copy by an engine does, if it comes after all of the part and after something else than such copies.
+    fn ended(
+        &self,
+        device: &CudaDeviceInner,
+        commands: &[RecordedCommand<CudaDeviceInner>],
+        last: u32,
+        command: &Command,
+        after: &[u32],
+    ) -> Option<Ends> {
+        if self.is_whole || !is_by_engine(device, command) {
+            return None;
+        }
+        let is_end = |place: &NodePlace| place.part == last && !place.is_followed;
+        let ends = after.iter().copied().filter(|&earlier| is_end(&commands[earlier as usize].place));
+        let ends = once_each(ends.collect());
+        let is_other = |&end: &u32| {
+            let RecordedCommand { command, nodes, .. } = &commands[end as usize];
+            !nodes.ends.is_empty() && !is_by_engine(device, command)
+        };
+        (ends.len() == self.open && ends.iter().any(is_other)).then_some(ends)
+    }
+
+    /// Takes note of a command that has been added to a part behind these others. `ended` has the ends of the
+    /// part before, if the command begins another one. The others do not count as followed by it yet.
+    fn added(
+        &mut self,
+        commands: &[RecordedCommand<CudaDeviceInner>],
+        after: &[u32],
+        part: u32,
+        ended: Option<Ends>,
+    ) {
+        if let Some(ended) = ended {
+            (self.before, self.open) = (ended, 0);
+        }
+        let here = after.iter().copied().filter(|&earlier| commands[earlier as usize].place.part == part);
+        let here = once_each(here.collect());
+        let followed = here.iter().filter(|&&earlier| !commands[earlier as usize].place.is_followed);
+        self.open = self.open + 1 - followed.count();
+        self.is_slower |= here.is_empty() && !self.before.iter().all(|end| after.contains(end));
+    }
+}
+
+/// Whether a copy engine does the command, and no kernel of the driver's.
+fn is_by_engine(device: &CudaDeviceInner, command: &Command) -> bool {
+    let is_copy = matches!(
+        command.kind(),
+        CommandKind::UsmCopy
+            | CommandKind::BufferCopy
+            | CommandKind::BufferCopyRect
+            | CommandKind::BufferRead
+            | CommandKind::BufferReadRect
+            | CommandKind::BufferWrite
+            | CommandKind::BufferWriteRect
+    );
+    is_copy && !stays_on_device(device, command)
+}
+
+/// With more commands, the last microsecond does not matter.
+const MOST_COMMANDS: usize = 128;
+
+/// The low-latency form of a command-buffer: a kernel behind all nodes of the graph counts the run in a
+/// completion counter.
+///
+/// The host sees the count a microsecond before an event would be complete, without a driver call,
+/// for a microsecond of the device's time. The creator asks for it ([`CommandBufferDesc::low_latency`]). This
+/// serves only command-buffers that use the device's memory alone:
+/// - There is no fence between the commands and the counter. On the device, the driver's own order
+///   makes results visible to later work.
+/// - A copy engine brings what comes from other memory. A graph that counts its runs behind such a copy
+///   takes 10 us longer than one that an event tells of (H100).
+///
+/// Nothing reads the counter for a launch in a batch, so the kernel is disabled there.
+#[derive(Debug)]
+pub(super) struct CountingKernel {
+    pub(super) node: GraphNode,
+    pub(super) counter: Arc<CompletionCounter>,
+    /// Whether launches run the kernel.
+    pub(super) is_enabled: bool,
+    /// Consecutive launches that might have counted, while the kernel was disabled.
+    missed: u32,
+}
+
+/// After a batch, so many launches on their own have to follow before they are counted again: the driver
+/// uploads a graph again after a node has been switched.
+const LAUNCHES_AFTER_BATCH: u32 = 16;
+
+impl CountingKernel {
+    /// Adds the kernel behind these nodes. The caller has bound the context.
+    fn add(device: &CudaDeviceInner, graph: &mut CudaGraph, after: &[GraphNode]) -> Result<Self> {
+        let counter = Arc::new(device.counters.take()?);
+        let launch = BuiltinKernel::Count.launch(device, &counter.addresses(), 1)?;
+        let node = graph.body().add(NewNode::Kernel(&launch), after)?;
+        Ok(Self { node, counter, is_enabled: true, missed: 0 })
+    }
+
+    /// Whether the kernel should be enabled or disabled, before a launch that counts or does not.
+    pub(super) fn is_due(&mut self, counts: bool) -> bool {
+        self.missed = if counts && !self.is_enabled { self.missed + 1 } else { 0 };
+        self.is_enabled != counts && (!counts || self.missed > LAUNCHES_AFTER_BATCH)
+    }
+}
+
+/// Whether the command uses memory of this device only.
+fn stays_on_device(device: &CudaDeviceInner, command: &Command) -> bool {
+    let is_here = |view: &MemoryView| is_of(device, view);
+    match command {
+        Command::Kernel(launch) => launch.args.iter().all(|arg| match arg {
+            KernelArg::Value(_) | KernelArg::Local(_) => true,
+            KernelArg::Memory(view) => is_here(view),
+            // It may point anywhere.
+            KernelArg::Usm(_) => false,
+        }),
+        Command::BufferCopy { src, dst } | Command::BufferCopyRect { src, dst, .. } => {
+            is_here(src) && is_here(dst)
+        }
+        Command::BufferFill { dst, .. } => is_here(dst),
+        Command::Empty => true,
+        _ => false,
+    }
 }

@@ -4,16 +4,16 @@
 //! the application's to choose, and panics where the library, or a function, is missing.
 #![expect(unsafe_code, reason = "loads the libraries and calls them")]
 
-mod driver;
-mod nvrtc;
 mod types;
 
-pub(super) use driver::{DRIVER_LIBRARIES, Driver};
-pub(super) use nvrtc::{Nvrtc, nvrtc};
+use std::ffi::{c_char, c_int, c_uint, c_void};
+use std::sync::OnceLock;
+
 pub(super) use types::*;
+use wakegraph_hal::support::library::open;
 use wakegraph_hal::support::streams::CallFailure;
 
-/// What a function returns.
+/// Result of all functions.
 pub(super) type Code = CUresult;
 
 /// Calls a function of a table: `Ok` where it returned success.
@@ -39,7 +39,7 @@ macro_rules! get {
 pub(super) use call;
 pub(super) use get;
 
-/// Whose codes they are.
+/// The library whose error codes these are.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum CudaLibrary {}
 
@@ -114,7 +114,204 @@ macro_rules! table {
         }
     };
 }
-use table;
+
+table! {
+    /// The driver's functions, of version 12.0; newer ones are optional.
+    Driver;
+    required: {
+    cuInit = "cuInit"(c_uint);
+    cuDriverGetVersion = "cuDriverGetVersion"(*mut c_int);
+    cuGetErrorName = "cuGetErrorName"(Code, *mut *const c_char);
+    cuGetErrorString = "cuGetErrorString"(Code, *mut *const c_char);
+    cuDeviceGetCount = "cuDeviceGetCount"(*mut c_int);
+    cuDeviceGet = "cuDeviceGet"(*mut CUdevice, c_int);
+    cuDeviceGetName = "cuDeviceGetName"(*mut c_char, c_int, CUdevice);
+    cuDeviceTotalMem = "cuDeviceTotalMem_v2"(*mut usize, CUdevice);
+    cuDeviceGetAttribute = "cuDeviceGetAttribute"(*mut c_int, CUdevice_attribute, CUdevice);
+    cuDeviceCanAccessPeer = "cuDeviceCanAccessPeer"(*mut c_int, CUdevice, CUdevice);
+    cuDevicePrimaryCtxRetain = "cuDevicePrimaryCtxRetain"(*mut CUcontext, CUdevice);
+    cuDevicePrimaryCtxRelease = "cuDevicePrimaryCtxRelease_v2"(CUdevice);
+    cuCtxEnablePeerAccess = "cuCtxEnablePeerAccess"(CUcontext, c_uint);
+    cuCtxGetCurrent = "cuCtxGetCurrent"(*mut CUcontext);
+    cuCtxGetDevice = "cuCtxGetDevice"(*mut CUdevice);
+    cuCtxSetCurrent = "cuCtxSetCurrent"(CUcontext);
+    cuCtxPushCurrent = "cuCtxPushCurrent_v2"(CUcontext);
+    cuCtxPopCurrent = "cuCtxPopCurrent_v2"(*mut CUcontext);
+    cuThreadExchangeStreamCaptureMode = "cuThreadExchangeStreamCaptureMode"(*mut c_uint);
+    cuMemPoolCreate = "cuMemPoolCreate"(*mut CUmemoryPool, *const CUmemPoolProps);
+    cuMemPoolDestroy = "cuMemPoolDestroy"(CUmemoryPool);
+    cuMemPoolTrimTo = "cuMemPoolTrimTo"(CUmemoryPool, usize);
+    cuMemPoolSetAttribute = "cuMemPoolSetAttribute"(CUmemoryPool, CUmemPool_attribute, *mut c_void);
+    cuMemPoolSetAccess = "cuMemPoolSetAccess"(CUmemoryPool, *const CUmemAccessDesc, usize);
+    cuMemAllocFromPoolAsync = "cuMemAllocFromPoolAsync"(*mut CUdeviceptr, usize, CUmemoryPool, CUstream);
+    cuMemFreeAsync = "cuMemFreeAsync"(CUdeviceptr, CUstream);
+    cuMemHostAlloc = "cuMemHostAlloc"(*mut *mut c_void, usize, c_uint);
+    cuMemHostRegister = "cuMemHostRegister_v2"(*mut c_void, usize, c_uint);
+    cuMemHostUnregister = "cuMemHostUnregister"(*mut c_void);
+    cuMemFreeHost = "cuMemFreeHost"(*mut c_void);
+    cuMemcpyHtoDAsync = "cuMemcpyHtoDAsync_v2"(CUdeviceptr, *const c_void, usize, CUstream);
+    cuMemcpyDtoHAsync = "cuMemcpyDtoHAsync_v2"(*mut c_void, CUdeviceptr, usize, CUstream);
+    cuPointerGetAttributes = "cuPointerGetAttributes"(
+        c_uint, *const CUpointer_attribute, *const *mut c_void, CUdeviceptr
+    );
+    cuMemcpyAsync = "cuMemcpyAsync"(CUdeviceptr, CUdeviceptr, usize, CUstream);
+    cuMemcpy3DAsync = "cuMemcpy3DAsync_v2"(*const CUDA_MEMCPY3D, CUstream);
+    cuMemsetD16Async = "cuMemsetD16Async"(CUdeviceptr, u16, usize, CUstream);
+    cuMemsetD32Async = "cuMemsetD32Async"(CUdeviceptr, c_uint, usize, CUstream);
+    cuMemsetD8Async = "cuMemsetD8Async"(CUdeviceptr, u8, usize, CUstream);
+    cuModuleLoadDataEx = "cuModuleLoadDataEx"(
+        *mut CUmodule, *const c_void, c_uint, *mut CUjit_option, *mut *mut c_void
+    );
+    cuModuleUnload = "cuModuleUnload"(CUmodule);
+    cuModuleGetFunction = "cuModuleGetFunction"(*mut CUfunction, CUmodule, *const c_char);
+    cuFuncGetAttribute = "cuFuncGetAttribute"(*mut c_int, CUfunction_attribute, CUfunction);
+    cuFuncSetAttribute = "cuFuncSetAttribute"(CUfunction, CUfunction_attribute, c_int);
+    cuLaunchKernel = "cuLaunchKernel"(
+        CUfunction, c_uint, c_uint, c_uint, c_uint, c_uint, c_uint, c_uint, CUstream, *mut *mut c_void,
+        *mut *mut c_void
+    );
+    cuOccupancyMaxActiveBlocksPerMultiprocessor = "cuOccupancyMaxActiveBlocksPerMultiprocessor"(
+        *mut c_int, CUfunction, c_int, usize
+    );
+    cuStreamCreate = "cuStreamCreate"(*mut CUstream, c_uint);
+    cuStreamCreateWithPriority = "cuStreamCreateWithPriority"(*mut CUstream, c_uint, c_int);
+    cuCtxGetStreamPriorityRange = "cuCtxGetStreamPriorityRange"(*mut c_int, *mut c_int);
+    cuStreamDestroy = "cuStreamDestroy_v2"(CUstream);
+    cuStreamQuery = "cuStreamQuery"(CUstream);
+    cuStreamSynchronize = "cuStreamSynchronize"(CUstream);
+    cuStreamBeginCapture = "cuStreamBeginCapture_v2"(CUstream, CUstreamCaptureMode);
+    cuStreamEndCapture = "cuStreamEndCapture"(CUstream, *mut CUgraph);
+    cuStreamIsCapturing = "cuStreamIsCapturing"(CUstream, *mut CUstreamCaptureStatus);
+    cuStreamWaitEvent = "cuStreamWaitEvent"(CUstream, CUevent, c_uint);
+    cuEventCreate = "cuEventCreate"(*mut CUevent, c_uint);
+    cuEventDestroy = "cuEventDestroy_v2"(CUevent);
+    cuEventRecord = "cuEventRecord"(CUevent, CUstream);
+    cuEventQuery = "cuEventQuery"(CUevent);
+    cuEventElapsedTime = "cuEventElapsedTime"(*mut f32, CUevent, CUevent);
+    cuGraphCreate = "cuGraphCreate"(*mut CUgraph, c_uint);
+    cuGraphDestroy = "cuGraphDestroy"(CUgraph);
+    cuGraphAddKernelNode = "cuGraphAddKernelNode_v2"(
+        *mut CUgraphNode, CUgraph, *const CUgraphNode, usize, *const CUDA_KERNEL_NODE_PARAMS_v2
+    );
+    cuGraphAddMemcpyNode = "cuGraphAddMemcpyNode"(
+        *mut CUgraphNode, CUgraph, *const CUgraphNode, usize, *const CUDA_MEMCPY3D, CUcontext
+    );
+    cuGraphAddMemsetNode = "cuGraphAddMemsetNode"(
+        *mut CUgraphNode, CUgraph, *const CUgraphNode, usize, *const CUDA_MEMSET_NODE_PARAMS, CUcontext
+    );
+    cuGraphAddEmptyNode = "cuGraphAddEmptyNode"(*mut CUgraphNode, CUgraph, *const CUgraphNode, usize);
+    cuGraphAddEventRecordNode = "cuGraphAddEventRecordNode"(
+        *mut CUgraphNode, CUgraph, *const CUgraphNode, usize, CUevent
+    );
+    cuGraphAddChildGraphNode = "cuGraphAddChildGraphNode"(
+        *mut CUgraphNode, CUgraph, *const CUgraphNode, usize, CUgraph
+    );
+    cuGraphDestroyNode = "cuGraphDestroyNode"(CUgraphNode);
+    cuGraphInstantiateWithFlags = "cuGraphInstantiateWithFlags"(*mut CUgraphExec, CUgraph, u64);
+    cuGraphUpload = "cuGraphUpload"(CUgraphExec, CUstream);
+    cuGraphLaunch = "cuGraphLaunch"(CUgraphExec, CUstream);
+    cuGraphExecDestroy = "cuGraphExecDestroy"(CUgraphExec);
+    cuGraphExecKernelNodeSetParams = "cuGraphExecKernelNodeSetParams_v2"(
+        CUgraphExec, CUgraphNode, *const CUDA_KERNEL_NODE_PARAMS_v2
+    );
+    cuGraphExecMemcpyNodeSetParams = "cuGraphExecMemcpyNodeSetParams"(
+        CUgraphExec, CUgraphNode, *const CUDA_MEMCPY3D, CUcontext
+    );
+    cuGraphNodeSetEnabled = "cuGraphNodeSetEnabled"(CUgraphExec, CUgraphNode, c_uint);
+    cuGraphExecUpdate = "cuGraphExecUpdate_v2"(CUgraphExec, CUgraph, *mut CUgraphExecUpdateResultInfo);
+    cuGraphExecEventRecordNodeSetEvent = "cuGraphExecEventRecordNodeSetEvent"(
+        CUgraphExec, CUgraphNode, CUevent
+    );
+    }
+    optional: {
+    cuFuncGetParamInfo = "cuFuncGetParamInfo"(CUfunction, usize, *mut usize, *mut usize);
+    cuGraphAddNode = "cuGraphAddNode_v2"(
+        *mut CUgraphNode, CUgraph, *const CUgraphNode, *const CUgraphEdgeData, usize,
+        *mut c_void
+    );
+    cuGraphConditionalHandleCreate = "cuGraphConditionalHandleCreate"(
+        *mut CUgraphConditionalHandle, CUgraph, CUcontext, c_uint, c_uint
+    );
+    }
+}
+
+/// The library's names.
+pub(super) const DRIVER_LIBRARIES: &[&str] =
+    if cfg!(windows) { &["nvcuda.dll"] } else { &["libcuda.so.1", "libcuda.so"] };
+
+table! {
+    /// The functions of the run-time compiler, which need not be there.
+    Nvrtc;
+    required: {
+    nvrtcVersion = "nvrtcVersion"(*mut c_int, *mut c_int);
+    nvrtcGetNumSupportedArchs = "nvrtcGetNumSupportedArchs"(*mut c_int);
+    nvrtcGetSupportedArchs = "nvrtcGetSupportedArchs"(*mut c_int);
+    nvrtcCreateProgram = "nvrtcCreateProgram"(
+        *mut nvrtcProgram, *const c_char, *const c_char, c_int, *const *const c_char, *const *const c_char
+    );
+    nvrtcDestroyProgram = "nvrtcDestroyProgram"(*mut nvrtcProgram);
+    nvrtcCompileProgram = "nvrtcCompileProgram"(nvrtcProgram, c_int, *const *const c_char);
+    nvrtcGetProgramLogSize = "nvrtcGetProgramLogSize"(nvrtcProgram, *mut usize);
+    nvrtcGetProgramLog = "nvrtcGetProgramLog"(nvrtcProgram, *mut c_char);
+    nvrtcGetCUBINSize = "nvrtcGetCUBINSize"(nvrtcProgram, *mut usize);
+    nvrtcGetCUBIN = "nvrtcGetCUBIN"(nvrtcProgram, *mut c_char);
+    nvrtcGetPTXSize = "nvrtcGetPTXSize"(nvrtcProgram, *mut usize);
+    nvrtcGetPTX = "nvrtcGetPTX"(nvrtcProgram, *mut c_char);
+    }
+    optional: {
+    }
+}
+
+/// The compiler, loaded by the first call; the error says what could not be. `driver` gives the driver's
+/// version, if there is one.
+pub(super) fn nvrtc(driver: impl FnOnce() -> Option<c_int>) -> Result<&'static Nvrtc, &'static str> {
+    static NVRTC: OnceLock<Result<Nvrtc, String>> = OnceLock::new();
+    NVRTC.get_or_init(|| choose(NAMES, driver(), load)).as_ref().map_err(String::as_str)
+}
+
+/// The first compiler that is not of a newer CUDA than the driver, which may refuse the code of newer ones.
+/// The first of those serves where there is no other.
+fn choose<T>(
+    names: &[&str],
+    driver: Option<c_int>,
+    load: impl Fn(&str) -> Result<(c_int, T), String>,
+) -> Result<T, String> {
+    let (mut newer, mut reasons) = (None, Vec::new());
+    for name in names {
+        match load(name) {
+            Ok((major, compiler)) if driver.is_none_or(|driver| major <= driver / 1000) => {
+                return Ok(compiler);
+            }
+            Ok((_, compiler)) => newer = newer.or(Some(compiler)),
+            Err(reason) => reasons.push(reason),
+        }
+    }
+    newer.ok_or_else(|| reasons.join("; "))
+}
+
+/// A compiler, and the number before the point in its version.
+fn load(name: &str) -> Result<(c_int, Nvrtc), String> {
+    let nvrtc =
+        Nvrtc::fill(open(&[name])?).map_err(|function| format!("{name} is too old: it has no {function}"))?;
+    let (mut major, mut minor) = (0, 0);
+    // SAFETY: both pointers are valid for numbers.
+    unsafe { call!(nvrtc, nvrtcVersion(&raw mut major, &raw mut minor)) }
+        .map_err(|failure| format!("{name} does not tell its version: code {}", failure.code))?;
+    Ok((major, nvrtc))
+}
+
+/// The newest first; then where the toolkit's installer puts it.
+const NAMES: &[&str] = if cfg!(windows) {
+    &["nvrtc64_130_0.dll", "nvrtc64_120_0.dll", "nvrtc64_112_0.dll"]
+} else {
+    &[
+        "libnvrtc.so.13",
+        "libnvrtc.so.12",
+        "libnvrtc.so.11.2",
+        "libnvrtc.so",
+        "/usr/local/cuda/lib64/libnvrtc.so",
+    ]
+};
 
 #[cfg(test)]
 mod tests {
@@ -123,7 +320,25 @@ mod tests {
     #[test]
     #[cfg(target_os = "linux")]
     fn a_library_without_the_functions_is_an_error_that_names_one() {
-        let library = wakegraph_hal::support::library::open(&["libc.so.6"]).unwrap();
+        let library = open(&["libc.so.6"]).unwrap();
         assert_eq!(Driver::fill(library).err(), Some("cuInit"));
+    }
+
+    #[test]
+    fn the_compiler_is_not_newer_than_the_driver() {
+        let chosen = |installed: &[(&'static str, c_int)], driver| {
+            let load = |name: &str| {
+                let found = installed.iter().find(|(installed, _)| *installed == name);
+                found.map(|&(name, major)| (major, name)).ok_or_else(|| format!("{name} is not there"))
+            };
+            choose(&["so.13", "so.12", "so"], driver, load)
+        };
+        let both = [("so.13", 13), ("so.12", 12)];
+        assert_eq!(chosen(&both, Some(13_000)), Ok("so.13"));
+        assert_eq!(chosen(&both, Some(12_090)), Ok("so.12"));
+        assert_eq!(chosen(&both, None), Ok("so.13"));
+        assert_eq!(chosen(&[("so.13", 13), ("so", 12)], Some(12_020)), Ok("so"), "whatever it is called");
+        assert_eq!(chosen(&[("so.13", 13), ("so", 14)], Some(12_020)), Ok("so.13"), "there is no other");
+        assert!(chosen(&[], Some(12_020)).unwrap_err().contains("so.12 is not there"));
     }
 }

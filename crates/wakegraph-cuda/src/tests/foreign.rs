@@ -194,7 +194,7 @@ fn addresses_are_checked_against_what_the_driver_knows() {
 fn contexts_of_the_application_are_kept_and_not_released() {
     let open = |context, keep_alive| {
         // SAFETY: the fake driver takes any context.
-        unsafe { device::open_in_context(fake::driver(), context, keep_alive) }
+        unsafe { open_lent(fake::driver(), context, keep_alive) }
     };
     let owner = Arc::new(());
     assert_eq!(open(std::ptr::null_mut(), Box::new(())).unwrap_err().kind(), ErrorKind::InvalidArgument);

@@ -22,7 +22,6 @@ use wakegraph_hal::{
     Queue, QueueDesc, QueueOrder, Range, Signal, SyncPoint, UserMemory, ValueBytes, WaitList,
 };
 
-use super::device::{self, CudaDevice};
 use super::sys::{CU_MEMORYTYPE_HOST, CU_MEMORYTYPE_UNIFIED, CUDA_ERROR_DEINITIALIZED};
 use super::*;
 
@@ -66,7 +65,7 @@ fn number(n: u32) -> KernelArg {
 
 impl Bench {
     fn new() -> Self {
-        let device = device::open(fake::driver(), 0).unwrap();
+        let device = open_device(fake::driver(), 0).unwrap();
         let queue = device.create_queue(&QueueDesc::new(QueueOrder::InOrder)).unwrap();
         let words = ParamKind::Buffer { access: AccessMode::ReadWrite, element_size: 4, element_align: 4 };
         let params = [
@@ -423,7 +422,7 @@ fn running_out_of_memory_trims_the_pool_and_tries_again() {
 #[test]
 fn a_failure_of_peer_access_is_not_remembered() {
     let bench = Bench::new();
-    let peer = device::open(fake::driver(), 1).unwrap();
+    let peer = open_device(fake::driver(), 1).unwrap();
     let memory = bench.memory();
     for function in ["cuDeviceCanAccessPeer", "cuCtxEnablePeerAccess", "cuMemPoolSetAccess"] {
         fake::fail(function, 1, UNKNOWN);
@@ -438,7 +437,7 @@ fn a_failure_of_peer_access_is_not_remembered() {
 #[test]
 fn two_objects_of_one_device_use_each_others_memory() {
     let bench = Bench::new();
-    let other = device::open(fake::driver(), 0).unwrap();
+    let other = open_device(fake::driver(), 0).unwrap();
     assert!(other.can_access(&*bench.memory()));
     assert_eq!(fake::calls("cuCtxEnablePeerAccess"), 0);
 }
@@ -600,7 +599,7 @@ fn a_large_copy_within_the_device_is_several_nodes() {
 
 #[test]
 fn host_buffers_in_steady_state_make_no_driver_call() {
-    let device = wakegraph::Device::from_hal(Arc::new(device::open(fake::driver(), 0).unwrap()));
+    let device = wakegraph::Device::from_hal(Arc::new(open_device(fake::driver(), 0).unwrap()));
     let round = || {
         drop(device.host_buffer::<f32>(2 << 20).unwrap());
         drop(device.host_buffer_from(&[1u8; 5000]).unwrap());
@@ -616,7 +615,7 @@ fn host_buffers_in_steady_state_make_no_driver_call() {
 
 #[test]
 fn memory_of_the_application_is_registered_once() {
-    let device = wakegraph::Device::from_hal(Arc::new(device::open(fake::driver(), 0).unwrap()));
+    let device = wakegraph::Device::from_hal(Arc::new(open_device(fake::driver(), 0).unwrap()));
     let input = device.register_owned(vec![1u32; 1000]).unwrap();
     let slice = input.slice(10..20).unwrap();
     drop(input);

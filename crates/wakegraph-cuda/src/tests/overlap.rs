@@ -1,8 +1,6 @@
 //! Which kernels get a programmatic edge to the one before them.
 
-use super::super::kernel::CudaKernel;
-use super::super::launch::CudaLaunch;
-use super::super::overlap::KernelWait;
+use super::super::kernel::{CudaKernel, CudaLaunch, KernelWait};
 use super::*;
 
 /// A launch over so many work-items of a kernel that can wait for the one before it.

@@ -12,14 +12,12 @@ use wakegraph_hal::support::fill_row::FillRow;
 use wakegraph_hal::support::graphs::InstantiatedGraph as _;
 use wakegraph_hal::support::streams::DriverContext as _;
 
-use super::super::graph::{CudaGraph, GraphNode, NewNode};
-use super::super::graph_exec::CudaGraphExec;
-use super::super::kernel::CudaKernel;
-use super::super::launch::CudaLaunch;
+use super::super::context::CudaStream;
+use super::super::device::CudaMemory;
+use super::super::device::OverlapPolicy;
+use super::super::graph::{CudaGraph, CudaGraphExec, GraphNode, NewNode};
+use super::super::kernel::{CudaKernel, CudaLaunch};
 use super::super::lower::{AddOptions, EndNodes};
-use super::super::memory::CudaMemory;
-use super::super::overlap::OverlapPolicy;
-use super::super::stream::CudaStream;
 use super::super::sys::CU_FUNC_ATTRIBUTE_PTX_VERSION;
 use super::super::{error, lower};
 use super::*;
@@ -102,7 +100,7 @@ impl Probe {
     }
 
     fn with(name: &str, sources: &KernelSources) -> Self {
-        let device = device::open(error::driver().unwrap(), 0).unwrap();
+        let device = open_device(error::driver().unwrap(), 0).unwrap();
         let words = ParamKind::Buffer { access: AccessMode::ReadWrite, element_size: 4, element_align: 4 };
         let number = |name: &'static str| Param { name: name.into(), kind: ParamKind::Value { size: 4 } };
         let params = [Param { name: "x".into(), kind: words }, number("n"), number("cycles")];
@@ -390,7 +388,7 @@ fn wrong_early_launches(probe: &Probe, updates: bool, switches: bool) -> [usize;
 /// None where the device has no programmatic edges.
 fn early_probe() -> Option<Probe> {
     let driver = error::driver().unwrap();
-    let device = device::open(driver, 0).unwrap();
+    let device = open_device(driver, 0).unwrap();
     (device.inner().overlap != OverlapPolicy::Never)
         .then(|| Probe::with("mix", &KernelSources::new().ptx(MIX).cuda_waits(true)))
 }

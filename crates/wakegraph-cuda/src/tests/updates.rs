@@ -1,6 +1,6 @@
 //! Updates of command-buffers, by hand and at random, some of which the driver refuses.
 
-use super::super::memory::CudaMemory;
+use super::super::device::CudaMemory;
 use super::*;
 
 const COMMANDS: usize = 5;
