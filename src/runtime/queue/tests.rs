@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use crate::kernel::RawKernel;
+use crate::runtime::execution::run::runs_looked_at;
 use crate::runtime::{Device, Event, Graph, Queue};
 use crate::testing::{FakeControl, FakeDevice, FakeOptions};
 use crate::types::{Error, ErrorKind, Range, RangeBound};
@@ -332,6 +333,53 @@ async fn host_tasks_that_wait_are_swept_seldom() {
     drop(held);
     queue.wait().await.unwrap();
     assert_eq!(host.read().await[0], TASKS as u32);
+}
+
+/// The tasks that start them are polled first when the guard is gone already.
+#[tokio::test]
+async fn tasks_behind_a_dropped_guard_look_at_few_runs() {
+    const TASKS: usize = 1000;
+    let (device, _control) = manual_device();
+    let host = device.host_buffer::<u32>(1).unwrap();
+    let queue = device.queue().unwrap();
+    let held = host.write().await;
+    for _ in 0..TASKS {
+        queue.host_task((write(&host),), async |(mut host,)| host[0] += 1);
+    }
+    drop(held);
+    let before = runs_looked_at();
+    queue.wait().await.unwrap();
+    let looked_at = runs_looked_at() - before;
+    assert!(looked_at <= 2 * TASKS, "{looked_at}");
+    assert_eq!(host.read().await[0], TASKS as u32);
+}
+
+#[tokio::test]
+async fn each_search_for_a_guard_tells_all_runs_before() {
+    const TASKS: usize = 1000;
+    for one_goes_first in [false, true] {
+        let (device, _control) = manual_device();
+        let (one, other) = (device.host_buffer::<u32>(1).unwrap(), device.host_buffer::<u32>(1).unwrap());
+        let queue = device.queue().unwrap();
+        let mut held = [one.write().await, other.write().await];
+        if one_goes_first {
+            held.swap(0, 1);
+        }
+        let [second, first] = held;
+        let task = || queue.host_task((write(&one), write(&other)), async |_| ());
+        let tasks: Vec<_> = (0..TASKS).map(|_| task()).collect();
+        let before = runs_looked_at();
+        // From the last to the first, which is the worst order.
+        let behind = || tasks.iter().rev().filter(|task| task.run().is_behind_guard()).count();
+        assert_eq!(behind(), TASKS);
+        drop(first);
+        assert_eq!(behind(), TASKS);
+        drop(second);
+        assert_eq!(behind(), 0);
+        let looked_at = runs_looked_at() - before;
+        assert!(looked_at <= 4 * TASKS, "{looked_at}");
+        queue.wait().await.unwrap();
+    }
 }
 
 #[test]

@@ -48,6 +48,8 @@ pub(crate) use cancel::cancelled;
 pub(crate) use ending::may_still_run;
 pub(crate) use enqueue::{enqueue, enqueue_batch, watch_all};
 pub(crate) use host_scheduler::{HostScheduler, Ready};
+#[cfg(test)]
+pub(crate) use order::runs_looked_at;
 pub(crate) use order::{
     Awaited, Fence, FenceGuard, FenceHolder, GuardAhead, Predecessor, Predecessors, with_other_devices,
     without_failed,

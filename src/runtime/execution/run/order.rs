@@ -407,29 +407,58 @@ impl Run {
 
     /// Whether the run comes after a guard, itself or behind others, and the guard has not been dropped:
     /// only a task of the user's can end that, maybe the one that awaits this run.
-    pub(crate) fn is_behind_guard(&self) -> bool {
-        let Some(guard) = self.noted_guard() else { return false };
-        if !guard.is_lifted() {
-            return true;
+    ///
+    /// A run that does not come after a guard any more never will again. What a search finds is noted in all
+    /// runs that it has looked at, so that thousands in a row do not each look at all before them.
+    pub(crate) fn is_behind_guard(self: &Arc<Self>) -> bool {
+        match self.noted_guard() {
+            None => return false,
+            Some(guard) if !guard.is_lifted() => return true,
+            Some(_) => {}
         }
-        let (mut stack, mut seen) = (self.comes_after(), HashSet::new());
-        while let Some(next) = stack.pop() {
-            for next in next.unended().filter(|next| seen.insert(next.address())) {
-                match &next {
-                    Predecessor::Run(run) if run.noted_guard().is_some_and(|guard| !guard.is_lifted()) => {
-                        return true;
-                    }
-                    Predecessor::Run(run) => stack.extend(run.comes_after()),
-                    _ if next.guard().is_some() => return true,
-                    _ => {}
+        // Runs whose guard has been dropped, each with the place of the one that comes after it.
+        let (mut looked_at, mut seen, mut at) = (vec![(self.clone(), 0)], HashSet::new(), 0);
+        while let Some((run, _)) = looked_at.get(at) {
+            #[cfg(test)]
+            LOOKED_AT.set(LOOKED_AT.get() + 1);
+            let mut found = None;
+            for next in run.comes_after().iter().flat_map(Predecessor::unended) {
+                if !seen.insert(next.address()) {
+                    continue;
+                }
+                let guard = next.guard().cloned().or_else(|| next.run()?.noted_guard());
+                match (guard, next) {
+                    (Some(guard), Predecessor::Run(run)) if guard.is_lifted() => looked_at.push((run, at)),
+                    (guard, _) => found = found.or(guard),
                 }
             }
+            if found.is_some() {
+                loop {
+                    looked_at[at].0.change_noted_guard(found.clone());
+                    if at == 0 {
+                        return true;
+                    }
+                    at = looked_at[at].1;
+                }
+            }
+            at += 1;
         }
+        looked_at.iter().for_each(|(run, _)| run.change_noted_guard(None));
         false
     }
 
+    /// Changes the guard that was noted, unless the run has ended, or has been found to come after none.
+    fn change_noted_guard(&self, guard: Option<Arc<Fence>>) {
+        let before = self.inner.lock().extras.if_made(|extras| {
+            let noted = &mut extras.until_end.guard;
+            noted.is_some().then(|| mem::replace(noted, guard))
+        });
+        // Not under the lock: the last reference to other runs may be in it.
+        drop(before);
+    }
+
     /// Whether it has failed before its turn, and a guard keeps it from ending.
-    pub(crate) fn has_failed_behind_guard(&self) -> bool {
+    pub(crate) fn has_failed_behind_guard(self: &Arc<Self>) -> bool {
         self.awaits_turn() && self.is_behind_guard()
     }
 
@@ -511,6 +540,17 @@ pub(crate) fn with_other_devices(mut order: Predecessors) -> Predecessors {
 struct AwaitedTurn {
     run: Arc<Run>,
     earlier: Mutex<Predecessors>,
+}
+
+#[cfg(test)]
+thread_local! {
+    static LOOKED_AT: Cell<usize> = const { Cell::new(0) };
+}
+
+/// How many runs this thread has looked at in search of a guard.
+#[cfg(test)]
+pub(crate) fn runs_looked_at() -> usize {
+    LOOKED_AT.get()
 }
 
 thread_local! {
