@@ -23,7 +23,8 @@ esac
 
 front=$(mktemp -d)
 trap 'rm -rf "$front"' EXIT
-for library in libhsa-runtime64.so.1 libhiprtc.so; do
+# The compiler under the name that the crate prefers: that of the driver's version.
+for library in libhsa-runtime64.so.1 "libhiprtc.so.${version%%.*}"; do
     ln -s "$PWD/$folder/examples/libhsa_runtime.so" "$front/$library"
 done
 WAKEGRAPH_HSA=$front WAKEGRAPH_HSA_HIPRTC=$stack/libs/$hiprtc WAKEGRAPH_HSA_KERNELS=$PWD/target/tmp/host-kernels \

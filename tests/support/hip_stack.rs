@@ -72,15 +72,20 @@ impl HipStack {
         let link = |to: &Path, name: &str| std::os::unix::fs::symlink(to, copies.join(name)).unwrap();
         let (hsa, calls) = (Self::built("hsa_runtime")?, Self::built("hip_calls")?);
         let (hsa, calls) = (hsa.canonicalize().unwrap(), calls.canonicalize().unwrap());
+        // The crate prefers the compiler of the driver's version, tests take any.
+        let link_compiler = || {
+            link(&hsa, "libhiprtc.so");
+            link(&hsa, &format!("libhiprtc.so.{}", &version[..1]));
+        };
         match in_front {
             InFront::Nothing => {
                 let amd = folder.join("amd-hsa/usr/lib/x86_64-linux-gnu");
                 let libraries = ["libhsa-runtime64.so.1", "libhsakmt.so.1"];
                 libraries.into_iter().for_each(|name| link(&amd.join(name), name));
             }
-            InFront::Kernels => link(&hsa, "libhiprtc.so"),
+            InFront::Kernels => link_compiler(),
             InFront::Calls => {
-                link(&hsa, "libhiprtc.so");
+                link_compiler();
                 link(&calls, "libamdhip64.so");
             }
             InFront::NoCompiler => {
