@@ -199,10 +199,12 @@ impl RunTrace {
         trace.waits_for.clear();
         let span = std::mem::replace(&mut trace.span, Span::none());
         trace.set_state(if succeeded { "finished" } else { "failed or not started" });
-        for later in partitions.iter_mut().skip(partition + 1) {
-            let before = later.waits_for.len();
+        for &later in self.labels.plan.successors(partition) {
+            #[cfg(test)]
+            tests::LOOKED_AT.set(tests::LOOKED_AT.get() + 1);
+            let later = &mut partitions[later as usize];
             later.waits_for.retain(|waits_for| *waits_for as usize != partition);
-            if later.waits_for.len() < before && !later.is_over {
+            if !later.is_over {
                 later.set_state("waiting");
             }
         }
@@ -419,5 +421,37 @@ impl Run {
                 recorder.omitted.fetch_add(1, Ordering::Relaxed);
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::cell::Cell;
+
+    use crate::Timeline;
+    use crate::runtime::{Device, Graph};
+
+    thread_local! {
+        /// How many partitions this thread has looked at because another was over.
+        pub(super) static LOOKED_AT: Cell<usize> = const { Cell::new(0) };
+    }
+
+    #[tokio::test]
+    async fn the_end_of_a_partition_concerns_those_that_wait_for_it() {
+        const PARTITIONS: usize = 200;
+        let device = Device::open("host:942").unwrap();
+        let mut graph = Graph::new(&device);
+        let mut last = None;
+        for _ in 0..PARTITIONS {
+            let task = graph.host_task((), async |()| ());
+            last = Some(task.after(last).id());
+        }
+        let exec = graph.finalize().unwrap();
+        let recording = Timeline::record();
+        let before = LOOKED_AT.get();
+        exec.submit().await.unwrap();
+        let looked_at = LOOKED_AT.get() - before;
+        drop(recording);
+        assert_eq!(looked_at, PARTITIONS - 1);
     }
 }
