@@ -116,14 +116,36 @@ impl<C: StreamContext> SignalTimes<C> {
     ) -> Result<EventProfile, ContextFailure<C>> {
         let Self { base, submitted, .. } = self;
         let (submitted, seen) = (*submitted, seen.max(*submitted));
-        let start = base.time.saturating_add_signed(first.since(&base.event)?).clamp(submitted, seen);
+        let started = base.time.saturating_add_signed(first.since(&base.event)?);
+        let lasted = u64::try_from(last.since(first)?).unwrap_or(0);
+        let (start, end) = between(submitted, seen, started, lasted);
         let since_start = |event: &RawEvent<C>| Ok(start.saturating_add_signed(event.since(first)?));
-        let end = since_start(last)?.clamp(start, seen);
         let commands = commands.iter().take(self.commands).map(|[before, after]| {
             let from = since_start(before)?.clamp(start, end);
             Ok(CommandTimes { start: from, end: since_start(after)?.clamp(from, end) })
         });
         let commands = commands.collect::<Result<_, ContextFailure<C>>>()?;
         Ok(EventProfile { submitted, start, end, commands })
+    }
+}
+
+/// The begin and the end of work that lasted so long and began about then, moved between its
+/// submission and when it was seen complete. The base may be off by more than the work has lasted, but
+/// how far events are apart is exact.
+fn between(submitted: u64, seen: u64, started: u64, lasted: u64) -> (u64, u64) {
+    let start = started.min(seen.saturating_sub(lasted)).max(submitted);
+    (start, start.saturating_add(lasted).min(seen))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn times_are_moved_as_a_whole() {
+        assert_eq!(between(100, 200, 120, 30), (120, 150));
+        assert_eq!(between(100, 200, 230, 30), (170, 200), "the base is too late");
+        assert_eq!(between(100, 200, 50, 30), (100, 130), "the base is too early");
+        assert_eq!(between(100, 200, 150, 300), (100, 200), "the clocks drift apart");
     }
 }
