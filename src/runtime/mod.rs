@@ -4,7 +4,7 @@
 //!
 //! | folder | holds |
 //! |---|---|
-//! | `completion` | noticing that work has finished: the reactor, estimates, the latch that tasks wait for |
+//! | `completion` | noticing that work has ended: the reactor, estimates, the latch that tasks wait for |
 //! | `resource` | devices, memory, kernels |
 //! | `execution` | executables, their runs, the order between them, host tasks, submissions |
 //! | `builder` | the graph as users write it |
@@ -18,12 +18,12 @@
 //!    command-buffer per device partition, which makes an [`ExecutableGraph`].
 //! 2. `execution::submit` orders a new run behind what it conflicts with (`execution::conflicts`) and
 //!    starts it: partitions that need no help from the host are enqueued at once; the others are
-//!    started by the host scheduler of the run when their predecessors are over.
+//!    started by the host scheduler of the run when their predecessors have ended.
 //! 3. Devices report completion to the run, by notification or through the reactor. The run
-//!    starts what waited for a partition and, when its last partition is over, wakes the tasks that
+//!    starts what waited for a partition and, when its last partition has ended, wakes the tasks that
 //!    wait for the [`Submission`].
 //!
-//! The run owns what the device may touch until the device is done; the future owns nothing.
+//! The run owns what the device may touch until its partitions have ended; the future owns nothing.
 
 mod builder;
 mod completion;
@@ -43,16 +43,15 @@ pub use builder::node::NodeBuilder;
 pub use builder::parameter::{AnyParam, DynamicParam, ParamValue};
 pub use builder::{Graph, NativeAccess};
 pub use completion::wake_policy::WakePolicy;
-pub use execution::device_clock::DeviceClock;
-pub use execution::event::Event;
 pub use execution::executable_graph::ExecutableGraph;
 pub use execution::explain::{Explanation, LearnedDuration, PartitionExplanation, PartitionWait, WaitMode};
 pub use execution::host_guard::{
     HostAccess, HostAccesses, HostMut, HostRef, ReadAccess, TaskOutput, WriteAccess, read, write,
 };
+pub use execution::profile::DeviceClock;
 pub use execution::profile::{NodeTimes, PartitionTimes, Profile, ProfileTimeline};
 pub use execution::progress::{PartitionProgress, PartitionState, SubmissionProgress};
-pub use execution::submission::{CancelOnDrop, Submission};
+pub use execution::submission::{CancelOnDrop, Event, Submission};
 pub use execution::submit::SubmitBuilder;
 pub use execution::timeline;
 pub use finalize::options::FinalizeOptions;

@@ -313,7 +313,7 @@ where
         self.waiting.more.notify_one();
         let waiter = ItemWaiter { waiting: self.waiting.clone(), position, result };
         if pulls {
-            let puller = Puller { batcher: self, is_done: false };
+            let puller = Puller { batcher: self, has_ended: false };
             runtime.spawn(puller.pull());
         }
         Ok(EnteredItem::Waiting(waiter))
@@ -384,7 +384,7 @@ fn wrong_count(results: usize, items: usize) -> Error {
 struct Puller<T, I, R, F> {
     batcher: Arc<BatcherInner<T, I, R, F>>,
     /// It found no item, so that the next one starts another puller.
-    is_done: bool,
+    has_ended: bool,
 }
 
 impl<T, I, R, F, Fut> Puller<T, I, R, F>
@@ -405,7 +405,7 @@ where
                 slot = Err(error);
             }
             let Some((items, callers)) = inner.next_batch() else {
-                self.is_done = true;
+                self.has_ended = true;
                 return;
             };
             match slot {
@@ -418,7 +418,7 @@ where
 
 impl<T, I, R, F> Drop for Puller<T, I, R, F> {
     fn drop(&mut self) {
-        if self.is_done {
+        if self.has_ended {
             return;
         }
         let mut waiting = self.batcher.waiting.waiting.lock();

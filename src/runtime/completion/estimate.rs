@@ -15,9 +15,9 @@ pub(crate) struct Estimate {
 /// What a run shows about the time that its partition takes, in nanoseconds.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Sample {
-    /// It was seen in flight just before it was seen complete.
+    /// It was seen in flight just before it was seen to have ended.
     Exact(u64),
-    /// It was complete when it was polled first.
+    /// It had ended when it was polled first.
     AtMost(u64),
 }
 
@@ -31,7 +31,7 @@ pub(crate) struct Estimator {
     deviation: AtomicU64,
     /// How many exact samples there were, up to [`FIRST_RUNS`].
     runs: AtomicU32,
-    /// How many runs in a row were complete when they were polled first.
+    /// How many runs in a row had ended when they were polled first.
     unseen: AtomicU32,
 }
 

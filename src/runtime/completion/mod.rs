@@ -1,4 +1,4 @@
-//! Noticing that work has finished, and waking the tasks that wait for it.
+//! Noticing that work has ended, and waking the tasks that wait for it.
 
 pub(crate) mod clock;
 pub(crate) mod estimate;

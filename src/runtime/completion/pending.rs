@@ -5,8 +5,8 @@ use crate::types::Result;
 
 /// A run with partitions on devices that do not notify.
 pub(crate) trait Pending: Send + Sync {
-    /// Whether a partition is known to be complete; asks no device.
-    fn is_over(&self, partition: usize) -> bool;
+    /// Whether a partition is known to have ended; asks no device.
+    fn has_ended(&self, partition: usize) -> bool;
 
     /// The outcome of a partition, once its device has one. Asks the device.
     fn poll(&self, partition: usize) -> Option<Result<()>>;
@@ -20,6 +20,6 @@ pub(crate) trait Pending: Send + Sync {
     /// The end is near: wakes the tasks that wait for the run, so that they poll for it until then.
     fn set_near(&self, until: u64);
 
-    /// A poll has found the partition complete. The caller holds no lock.
-    fn complete(&self, partition: usize, result: Result<()>, sample: Option<Sample>);
+    /// A poll has found that the partition has ended. The caller holds no lock.
+    fn end(&self, partition: usize, result: Result<()>, sample: Option<Sample>);
 }

@@ -92,7 +92,7 @@ mod tests {
 
     const STEP: Duration = Duration::from_micros(10);
 
-    /// Has a task poll its submissions, none of which is over, one after the other. Gives how long
+    /// Has a task poll its submissions, none of which has ended, one after the other. Gives how long
     /// each of them spins.
     fn poll(budget: &mut SpinBudget, submissions: &[usize], now: &mut Instant) -> Vec<Duration> {
         let poll = |&submission: &usize| {

@@ -4,16 +4,16 @@ use std::sync::Arc;
 
 use crate::runtime::completion::pending::Pending;
 
-/// Submits runs on the reactor's thread and completes them.
+/// Submits runs on the reactor's thread and ends them.
 pub(crate) trait Submitter: Send + Sync {
     /// Submits what waits and polls what is in flight. A run that takes long is given to `watch`, with the
     /// number of its queue. Whether there is more to do without a pause.
     fn turn(&self, watch: &mut dyn FnMut(u64, Arc<dyn Pending>)) -> bool;
 
     /// Whether there are runs for [`settle`](Self::settle).
-    fn has_completed(&self) -> bool;
+    fn has_ended(&self) -> bool;
 
-    /// Completes the runs that are over on the device, before the thread sleeps.
+    /// Completes the runs that have ended on the device, before the thread sleeps.
     fn settle(&self);
 
     /// The thread is about to sleep. Whether it may.

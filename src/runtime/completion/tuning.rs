@@ -91,7 +91,7 @@ const BALANCED: Tuning = Tuning {
     first_pause: Duration::from_micros(5),
     longest_pause: Duration::from_millis(1),
     pause_growth: 4,
-    // Shorter work is over before a pause would pay.
+    // Shorter work has ended before a pause would pay.
     coalescing: Some((500, Duration::from_micros(100), Duration::from_millis(1))),
     few: 8,
     late: false,

@@ -1,6 +1,6 @@
 //! How eagerly completions are noticed, as users choose it.
 
-/// The trade between the time until a finished submission is seen and the CPU time spent on seeing it.
+/// The trade between the time until the end of a submission is seen and the CPU time spent on seeing it.
 ///
 /// The submissions that a thread polls keep it for at most 25 us together; then other tasks have
 /// their turn. Where long work is awaited,

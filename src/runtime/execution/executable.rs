@@ -8,10 +8,9 @@ use std::sync::{Arc, OnceLock};
 use parking_lot::Mutex;
 
 use crate::runtime::execution::accesses::Contested;
-use crate::runtime::execution::partitions::Partitions;
 use crate::runtime::execution::run::{Fence, Predecessor, Run, may_still_run};
 use crate::runtime::execution::submission_queue::SubmissionQueue;
-use crate::runtime::execution::template::{RunOwner, RunTemplate};
+use crate::runtime::execution::template::{Partitions, RunOwner, RunTemplate};
 use crate::runtime::resource::allocation::Allocation;
 use crate::runtime::resource::device::Device;
 use crate::runtime::resource::scratch::Places;
@@ -185,7 +184,7 @@ pub(crate) struct ExecutableState {
     pub(crate) spinning: AdaptiveSpin,
     /// Whether runs should share queues, learned likewise.
     pub(crate) sharing: AdaptiveSpin,
-    /// Opens when all updates of this executable are over that later runs have to wait for.
+    /// Opens when all updates of this executable have ended that later runs have to wait for.
     pub(crate) fence: Option<Arc<Fence>>,
     /// The memory whose registers a submission has to consult.
     pub(crate) contested: Contested,
@@ -202,13 +201,13 @@ const FEW_SPARE: usize = 64;
 const GIVEN_BACK: usize = 64;
 
 impl ExecutableState {
-    pub(crate) fn last_unfinished(&self) -> Option<Arc<Run>> {
+    pub(crate) fn last_in_flight(&self) -> Option<Arc<Run>> {
         self.last.as_ref().filter(|run| !run.has_freed_memory()).cloned()
     }
 
-    /// All runs that are not over.
-    pub(crate) fn unfinished(&self) -> Vec<Arc<Run>> {
-        self.spare.iter().chain(&self.last).filter(|run| !run.is_done()).cloned().collect()
+    /// All runs that have not ended.
+    pub(crate) fn in_flight(&self) -> Vec<Arc<Run>> {
+        self.spare.iter().chain(&self.last).filter(|run| !run.has_ended()).cloned().collect()
     }
 
     pub(crate) fn is_last(&self, predecessor: &Predecessor) -> bool {
@@ -216,12 +215,12 @@ impl ExecutableState {
         self.last.as_ref().is_some_and(|last| Arc::ptr_eq(last, run))
     }
 
-    /// A run that is over and that nothing else refers to, made ready by `reset`.
+    /// A run that has ended and that nothing else refers to, made ready by `reset`.
     pub(crate) fn take_reusable(&mut self, reset: impl Fn(&mut Run)) -> Option<Arc<Run>> {
         let (spinning, sharing) = (&mut self.spinning, &mut self.sharing);
         let mut reuse = |run: &mut Arc<Run>| {
             let Some(run) = run.has_freed_memory().then(|| Arc::get_mut(run)).flatten() else { return false };
-            if let Some(found) = run.spin() {
+            if let Some(found) = run.waiting.spin() {
                 spinning.record(found);
             }
             if let Some(well) = run.shared_well() {
@@ -232,7 +231,7 @@ impl ExecutableState {
         };
         // Where the last run is reused each time, a spare run that has failed would keep its error, which
         // may be a value of the user's, also in the events of its devices: it is reused first.
-        if self.last.as_ref().is_some_and(|last| last.is_done())
+        if self.last.as_ref().is_some_and(|last| last.has_ended())
             && let Some(mut oldest) = self.spare.pop_front()
         {
             if oldest.has_failed() && reuse(&mut oldest) {
@@ -247,7 +246,7 @@ impl ExecutableState {
             }
             return self.last.take();
         }
-        // Runs finish in order, so the oldest is the likeliest; one that is still referred to goes
+        // Runs end in order, so the oldest is the likeliest; one that is still referred to goes
         // to the back.
         for _ in 0..self.spare.len().min(8) {
             let mut oldest = self.spare.pop_front()?;
@@ -262,7 +261,7 @@ impl ExecutableState {
     /// Makes `run` the last one.
     pub(crate) fn submitted(&mut self, run: &Arc<Run>) {
         // One that was refused has no place among the others: those before it may still be in flight.
-        if run.is_done() && run.result().is_err() {
+        if run.has_ended() && run.result().is_err() {
             return;
         }
         if let Some(previous) = self.last.replace(run.clone())

@@ -57,7 +57,7 @@ impl ExecutableGraph {
     /// Runs of one executable, and of executables that share buffers in conflicting ways, start one
     /// after the other. A host task that awaits a later submission of its own executable, or of one
     /// that shares what its executable uses, waits for ever: that submission starts when the run of
-    /// the host task is over, as a whole. The runtime cannot see such a cycle. Submit from the
+    /// the host task has ended, as a whole. The runtime cannot see such a cycle. Submit from the
     /// host task without awaiting, or await it in another task. The same holds for a
     /// [`HostBuffer`](crate::HostBuffer)'s guard: await no submission that uses the buffer while
     /// holding it.

@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use crate::plan::Separation;
 use crate::runtime::execution::executable::ExecutableInner;
-use crate::runtime::execution::partitions::PartitionExec;
 use crate::runtime::execution::progress::write_title;
+use crate::runtime::execution::template::PartitionExec;
 use crate::types::Priority;
 
 /// Why an executable runs as it does: [`ExecutableGraph::explain`](crate::ExecutableGraph::explain). Its text

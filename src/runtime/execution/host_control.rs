@@ -118,7 +118,7 @@ impl Drop for BodyInFlight<'_> {
     fn drop(&mut self) {
         self.lease.set_nested(None);
         // The task is dropped half-way: its runtime shuts down.
-        if !self.run.is_done() {
+        if !self.run.has_ended() {
             drop(self.run.drop_at_end(Box::new(self.lease.clone())));
         }
     }

@@ -9,9 +9,9 @@ use std::sync::Arc;
 
 use bytemuck::Pod;
 
-use crate::runtime::execution::catch_panics::{CatchPanics, catch_drop, catch_panic};
-use crate::runtime::execution::host_task::{HostTask, HostTaskKind, TaskLease, runtime_shut_down};
-use crate::runtime::execution::polls::timed;
+use crate::runtime::execution::host_task::{
+    CatchPanics, HostTask, HostTaskKind, TaskLease, catch_drop, catch_panic, runtime_shut_down, timed,
+};
 use crate::runtime::execution::run::FenceGuard;
 use crate::runtime::resource::allocation::{Allocation, View};
 use crate::runtime::resource::host_buffer::HostBuffer;
@@ -22,14 +22,14 @@ use crate::types::{AccessMode, BoxError, Error, ErrorKind, Result};
 pub(crate) enum Lease {
     /// A place in the order between submissions.
     Fence { _guard: FenceGuard },
-    /// A running host task, which is complete only when its views are dropped.
+    /// A running host task, which ends only when its views are dropped.
     HostTask { _lease: TaskLease },
 }
 
 /// Shared access to a [`HostBuffer`](crate::HostBuffer)'s elements: dereferences to `[T]`.
 ///
 /// Inside a host task it is a view of a declared access. It may be moved anywhere, also into
-/// another task: the host task is complete when its future has finished and its views are dropped.
+/// another task: the host task ends when its future has ended and its views are dropped.
 pub struct HostRef<T> {
     elements: *const T,
     len: usize,

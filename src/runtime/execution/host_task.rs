@@ -1,16 +1,20 @@
-//! Host tasks: closures of the host that run between device partitions.
+//! Host tasks: closures of the host that run between device partitions. What they panic with goes no further,
+//! and while a timeline is recorded, their polls are logged.
 
 use std::fmt::Debug;
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
+use std::task::{Context, Poll};
+use std::thread::{self, Thread};
 
 use parking_lot::Mutex;
+use pin_project::{pin_project, pinned_drop};
 use tokio::time::Instant;
 
-use crate::runtime::execution::polls::PollLog;
+use crate::runtime::completion::clock;
 use crate::types::{Error, ErrorKind, Result};
-use crate::util::panics::catch;
+use crate::util::panics::{catch, catch_and_log};
 
 pub(crate) type BoxFuture<T> = Pin<Box<dyn Future<Output = T> + Send>>;
 
@@ -78,10 +82,10 @@ pub(crate) fn runtime_shut_down() -> Error {
 
 /// The run that a host task belongs to.
 pub(crate) trait HostTaskOwner: Debug + Send + Sync {
-    /// The host task of a partition has finished, and its views are dropped.
-    fn finish_host_task(&self, partition: usize, result: Result<()>);
+    /// The host task of a partition has ended, and its views are dropped.
+    fn end_host_task(&self, partition: usize, result: Result<()>);
 
-    /// The host task of a partition has finished, and views that it was given are kept.
+    /// The host task of a partition has ended, and views that it was given are kept.
     fn keep_views(&self, partition: usize);
 
     /// Why nothing of the run starts any more, if it has been cancelled or its deadline has passed.
@@ -103,7 +107,7 @@ pub(crate) trait NestedRun: Debug + Send + Sync {
     fn cancel(&self);
 }
 
-/// Ends a host task's partition when the task has finished and all its views are dropped.
+/// Ends a host task's partition when the task has ended and all its views are dropped.
 #[derive(Clone, Debug)]
 pub struct TaskLease(Arc<TaskLeaseInner>);
 
@@ -134,7 +138,7 @@ impl TaskLease {
         self.0.run.set_nested(self.0.partition, nested);
     }
 
-    pub(crate) fn finish(self, result: Result<()>) {
+    pub(crate) fn end(self, result: Result<()>) {
         // An error may hold a view (`tx.send(view).await?`), which would keep its own task from
         // ever completing: then only its words are kept.
         let held = Arc::strong_count(&self.0) > 1;
@@ -163,6 +167,140 @@ impl Drop for TaskLeaseInner {
     fn drop(&mut self) {
         // Without a result the task was dropped half-way: its runtime shuts down.
         let result = self.result.get_mut().take().unwrap_or_else(|| Err(runtime_shut_down()));
-        self.run.finish_host_task(self.partition, result);
+        self.run.end_host_task(self.partition, result);
+    }
+}
+
+/// A future of the user's. Resolves to an error where it panics, or panics when it is dropped,
+/// which happens as soon as it is ready.
+#[pin_project(PinnedDrop)]
+#[derive(Debug)]
+pub(crate) struct CatchPanics<F> {
+    #[pin]
+    future: Option<F>,
+}
+
+impl<F> CatchPanics<F> {
+    pub(crate) fn new(future: F) -> Self {
+        Self { future: Some(future) }
+    }
+}
+
+impl<F: Future> Future for CatchPanics<F> {
+    type Output = Result<F::Output>;
+
+    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        let mut this = self.project();
+        let Some(future) = this.future.as_mut().as_pin_mut() else { return Poll::Pending };
+        let polled = catch_panic(|| future.poll(cx));
+        if matches!(polled, Ok(Poll::Pending)) {
+            return Poll::Pending;
+        }
+        let dropped = catch_drop(|| this.future.set(None));
+        match (polled, dropped) {
+            (Ok(polled), Ok(())) => polled.map(Ok),
+            (Ok(polled), Err(error)) => {
+                catch_and_log("the drop of a future's output", || drop(polled));
+                Poll::Ready(Err(error))
+            }
+            (Err(error), _) => Poll::Ready(Err(error)),
+        }
+    }
+}
+
+#[pinned_drop]
+impl<F> PinnedDrop for CatchPanics<F> {
+    fn drop(self: Pin<&mut Self>) {
+        catch_and_log("the drop of a future", || self.project().future.set(None));
+    }
+}
+
+/// Runs the user's code.
+///
+/// # Errors
+/// [`HostTaskPanicked`](ErrorKind::HostTaskPanicked), with what the panic said.
+pub(crate) fn catch_panic<R>(code: impl FnOnce() -> R) -> Result<R> {
+    catch(code).map_err(|panic| Error::new(ErrorKind::HostTaskPanicked, panic))
+}
+
+/// Drops values of the user's.
+///
+/// # Errors
+/// [`HostTaskPanicked`](ErrorKind::HostTaskPanicked), which says that it was a `Drop`.
+pub(crate) fn catch_drop(drops: impl FnOnce()) -> Result<()> {
+    catch(drops).map_err(|panic| {
+        Error::new(ErrorKind::HostTaskPanicked, format!("the `Drop` of a value panicked: {panic}"))
+    })
+}
+
+/// So many polls of a host task are kept, which bounds the memory of a recording.
+const MOST_POLLS: usize = 1000;
+
+/// The polls of one host task.
+#[derive(Debug, Default)]
+pub(crate) struct PollLog(Mutex<Polls>);
+
+/// What a [`PollLog`] holds.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Polls {
+    /// The first ones, in order.
+    pub(crate) kept: Vec<PollMoments>,
+    /// How many more there were.
+    pub(crate) omitted: u64,
+}
+
+/// A while in which a thread ran the host task, in nanoseconds of the runtime's clock.
+#[derive(Clone, Debug)]
+pub(crate) struct PollMoments {
+    pub(crate) thread: Thread,
+    pub(crate) start: u64,
+    pub(crate) end: u64,
+}
+
+impl PollLog {
+    pub(crate) fn polls(&self) -> Polls {
+        self.0.lock().clone()
+    }
+
+    fn add(&self, start: u64) {
+        let (thread, end) = (thread::current(), clock::now());
+        let mut polls = self.0.lock();
+        if polls.kept.len() < MOST_POLLS {
+            polls.kept.push(PollMoments { thread, start, end });
+        } else {
+            polls.omitted += 1;
+        }
+    }
+}
+
+/// Runs code of a host task, and notes when it did in the log, if there is one.
+pub(crate) fn timed<R>(log: Option<&PollLog>, code: impl FnOnce() -> R) -> R {
+    let Some(log) = log else { return code() };
+    let start = clock::now();
+    let result = code();
+    log.add(start);
+    result
+}
+
+/// The future of a host task, each of whose polls is noted in the log, if there is one.
+#[pin_project]
+pub(crate) struct LoggedPolls<F> {
+    #[pin]
+    future: F,
+    log: Option<Arc<PollLog>>,
+}
+
+impl<F> LoggedPolls<F> {
+    pub(crate) fn new(future: F, log: Option<Arc<PollLog>>) -> Self {
+        Self { future, log }
+    }
+}
+
+impl<F: Future> Future for LoggedPolls<F> {
+    type Output = F::Output;
+
+    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        let this = self.project();
+        timed(this.log.as_deref(), || this.future.poll(cx))
     }
 }

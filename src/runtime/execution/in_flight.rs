@@ -1,16 +1,20 @@
-//! What is in flight on a device: asking for it, waiting for its end, and taking no more.
+//! The work that is in flight on a device: asking for it, waiting for its end, taking no more, and noticing that
+//! it hangs.
 //!
 //! A submission costs nothing for this. A device knows the executables and queues that use it, and these know
 //! their runs.
 
+use std::pin::{Pin, pin};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use futures::future::{Either, select};
 use parking_lot::Mutex;
-use std::pin::pin;
-use tokio::time::Instant;
+use tokio::runtime::Handle;
+use tokio::sync::oneshot;
+use tokio::time::{Instant, Sleep};
 
+use crate::runtime::completion::spawn::spawn;
 use crate::runtime::completion::turn::take_turn;
 use crate::runtime::execution::deadline;
 use crate::runtime::execution::executable::ExecutableInner;
@@ -22,13 +26,13 @@ use crate::util::fork;
 
 /// An executable or a queue.
 pub(crate) trait RunSource: Send + Sync {
-    /// Its runs that are not over.
-    fn unfinished(&self) -> Vec<Arc<Run>>;
+    /// Its runs that have not ended.
+    fn in_flight(&self) -> Vec<Arc<Run>>;
 }
 
 impl RunSource for ExecutableInner {
-    fn unfinished(&self) -> Vec<Arc<Run>> {
-        self.state.lock().unfinished()
+    fn in_flight(&self) -> Vec<Arc<Run>> {
+        self.state.lock().in_flight()
     }
 }
 
@@ -91,8 +95,8 @@ pub(crate) fn register(executable: &Arc<ExecutableInner>) -> Result<()> {
     accepted
 }
 
-/// The runs on a device that are not over. In a process that was forked off there are none.
-fn unfinished(device: &Device) -> Vec<Arc<Run>> {
+/// The runs on a device that have not ended. In a process that was forked off there are none.
+fn runs_on(device: &Device) -> Vec<Arc<Run>> {
     if fork::check().is_err() {
         return Vec::new();
     }
@@ -101,7 +105,7 @@ fn unfinished(device: &Device) -> Vec<Arc<Run>> {
         let sources = work.sources.iter().filter_map(Weak::upgrade).collect();
         (sources, work.runs.iter().filter_map(Weak::upgrade).collect())
     };
-    runs.extend(sources.iter().flat_map(|source| source.unfinished()));
+    runs.extend(sources.iter().flat_map(|source| source.in_flight()));
     runs.retain(|run| !run.is_finished());
     runs
 }
@@ -113,23 +117,23 @@ impl Device {
     /// The submissions and commands of queues that are in flight on the device, or wait for their turn, and
     /// how far they are: what a status page shows, and what to read when a device hangs.
     pub fn in_flight(&self) -> Vec<SubmissionProgress> {
-        unfinished(self).iter().filter_map(|run| run.progress()).collect()
+        runs_on(self).iter().filter_map(|run| run.progress()).collect()
     }
 
-    /// Waits until everything is over that has been submitted to the device so far, successful or not.
+    /// Waits until everything has ended that has been submitted to the device so far, successful or not.
     /// What is submitted meanwhile is not waited for.
     ///
     /// # Cancel safety
     /// Cancel safe.
     pub async fn drain(&self) {
-        for run in unfinished(self) {
-            run.done.wait().await;
+        for run in runs_on(self) {
+            run.ended.wait().await;
         }
         take_turn().await;
     }
 
     /// Refuses new work from now on, for all handles of this device, and waits until everything that has
-    /// been submitted is over, for `timeout` at most.
+    /// been submitted has ended, for `timeout` at most.
     ///
     /// Refused are submissions, commands of queues, transfers and graphs to be finalized, with
     /// [`Unavailable`](ErrorKind::Unavailable). What has been submitted before, conditionals and loops that
@@ -138,7 +142,7 @@ impl Device {
     /// handles, and what was made with them, are gone.
     ///
     /// # Errors
-    /// [`DeadlineExceeded`](ErrorKind::DeadlineExceeded) when something was not over in time: the message
+    /// [`DeadlineExceeded`](ErrorKind::DeadlineExceeded) when something has not ended in time: the message
     /// names it, and [`in_flight`](Self::in_flight) tells more. It goes on, with its memory kept.
     /// [`Unavailable`](ErrorKind::Unavailable) on a tokio runtime without its timer, as with a
     /// [deadline](crate::SubmitBuilder::deadline).
@@ -151,31 +155,88 @@ impl Device {
         let end = Instant::now().checked_add(timeout);
         let drained = pin!(async {
             // A thread that was submitting when the device was shut down is found the second time.
-            while !unfinished(self).is_empty() {
+            while !runs_on(self).is_empty() {
                 self.drain().await;
             }
         });
         match select(drained, pin!(deadline::passed(end))).await {
             Either::Left(((), _)) => Ok(()),
-            Either::Right((timer, _)) => timer.and_then(|()| self.report_unfinished(timeout)),
+            Either::Right((timer, _)) => timer.and_then(|()| self.report_in_flight(timeout)),
         }
     }
 
-    fn report_unfinished(&self, timeout: Duration) -> Result<()> {
-        let unfinished = self.in_flight();
-        if unfinished.is_empty() {
+    fn report_in_flight(&self, timeout: Duration) -> Result<()> {
+        let in_flight = self.in_flight();
+        if in_flight.is_empty() {
             return Ok(());
         }
-        let named: Vec<_> = unfinished.iter().take(NAMED).map(ToString::to_string).collect();
-        let more = if unfinished.len() > NAMED { "; ..." } else { "" };
+        let named: Vec<_> = in_flight.iter().take(NAMED).map(ToString::to_string).collect();
+        let more = if in_flight.len() > NAMED { "; ..." } else { "" };
         let why = format!(
             "{} in flight after {timeout:?}: {}{more}",
-            match unfinished.len() {
+            match in_flight.len() {
                 1 => "one submission is still".to_owned(),
                 count => format!("{count} submissions are still"),
             },
             named.join("; ")
         );
         Err(Error::new(ErrorKind::DeadlineExceeded, why).on_device(self.selector()))
+    }
+}
+
+/// What a submission with a watchdog hears from it.
+pub(crate) type Alarm = oneshot::Receiver<Error>;
+
+/// A watchdog whose time runs.
+pub(crate) struct Watchdog {
+    handle: Handle,
+    limit: Duration,
+    timer: Pin<Box<Sleep>>,
+}
+
+impl Watchdog {
+    /// A watchdog on the caller's tokio runtime, whose handle is `handle`; `None` where the limit is too
+    /// far away.
+    ///
+    /// # Errors
+    /// [`Unavailable`](ErrorKind::Unavailable) on a runtime that was built without its timer.
+    pub(crate) fn start(handle: Handle, limit: Duration) -> Result<Option<Self>> {
+        let Some(end) = Instant::now().checked_add(limit) else { return Ok(None) };
+        Ok(Some(Self { handle, limit, timer: deadline::timer(end)? }))
+    }
+
+    /// Watches a run.
+    pub(crate) fn watch(self, run: Arc<Run>) -> Alarm {
+        let (alarm, heard) = oneshot::channel();
+        let handle = self.handle.clone();
+        spawn(&handle, || "wakegraph watchdog".into(), self.report(run, alarm));
+        heard
+    }
+
+    async fn report(self, run: Arc<Run>, alarm: oneshot::Sender<Error>) {
+        let has_ended = matches!(select(pin!(run.ended.wait()), self.timer).await, Either::Left(_));
+        if has_ended || run.is_finished() {
+            return;
+        }
+        let Some(progress) = run.progress() else { return };
+        let error = stalled(&progress, self.limit);
+        tracing::error!(target: "wakegraph::watchdog", %error, "a submission hangs");
+        run.set_stalled(&error);
+        // The submission may have been dropped.
+        let _ = alarm.send(error);
+    }
+}
+
+fn stalled(progress: &SubmissionProgress, limit: Duration) -> Error {
+    let error = Error::new(ErrorKind::Stalled, format!("not over after {limit:?}: {progress}"));
+    let Some(suspect) = progress.suspect() else { return error };
+    let error = error.in_partition(suspect.partition);
+    let error = match &suspect.device {
+        Some(device) => error.on_device(device),
+        None => error,
+    };
+    match &*suspect.nodes {
+        [node] => error.in_node(node),
+        _ => error,
     }
 }

@@ -5,41 +5,33 @@
 //!
 //! | files | hold |
 //! |---|---|
-//! | `accesses`, `labels`, `progress`, `profile`, `deadline` | plain data |
+//! | `accesses`, `labels`, `progress`, `profile`, `deadline` | plain data, and clocks |
 //! | `host_task` | closures of the host, and the lease that ends with their views |
-//! | `partitions`, `template` | what is the same for all runs of an executable |
+//! | `template` | what is the same for all runs of an executable: its partitions |
 //! | `run` | one submission while it executes, and what it comes after (`run/order.rs`) |
 //! | `host_guard` | guards of host buffers, and the accesses that host tasks declare |
 //! | `submission_queue` | short runs that the reactor launches in batches |
 //! | `executable` | what handles and runs of an executable share, and its state |
 //! | `conflicts` | the registers of memory: what a new run or guard comes after |
-//! | `host_access`, `run_wait`, `event`, `submission`, `watchdog`, `in_flight` | how users wait |
+//! | `host_access`, `run_wait`, `in_flight`, `submission` | how users wait |
 //! | `submit`, `executable_graph`, `explain`, `host_control`, `timeline` | what users call |
 
 pub(crate) mod accesses;
-pub(crate) mod catch_panics;
 pub(crate) mod conflicts;
 pub(crate) mod deadline;
-pub(crate) mod device_clock;
-pub(crate) mod event;
 pub(crate) mod executable;
 pub(crate) mod executable_graph;
 pub(crate) mod explain;
 pub(crate) mod host_access;
 pub(crate) mod host_control;
 pub(crate) mod host_guard;
-mod host_io;
 pub(crate) mod host_task;
 pub(crate) mod in_flight;
 pub(crate) mod labels;
-pub(crate) mod partitions;
-pub(crate) mod polls;
 pub(crate) mod profile;
 pub(crate) mod progress;
 pub(crate) mod run;
 pub(crate) mod run_wait;
-pub(crate) mod spin_time;
-pub(crate) mod stream_tasks;
 pub(crate) mod submission;
 pub(crate) mod submission_queue;
 pub(crate) mod submit;
@@ -47,5 +39,3 @@ pub(crate) mod template;
 #[cfg(test)]
 mod tests;
 pub mod timeline;
-pub(crate) mod updatable_cell;
-pub(crate) mod watchdog;

@@ -45,10 +45,10 @@ pub enum PartitionState {
     },
     /// Its device, or the task that runs it, has all that it needs.
     Running,
-    /// The future of its host task has ended, and so it is over when the views are dropped that the task was
+    /// The future of its host task has ended, and so it has ended when the views are dropped that the task was
     /// given of host buffers, and that something keeps.
     ViewsKept,
-    /// It is over.
+    /// It has ended.
     Completed,
     /// It has failed, or will not start because another has.
     Failed,
@@ -72,7 +72,7 @@ impl SubmissionProgress {
 }
 
 impl Display for SubmissionProgress {
-    /// What is not over yet.
+    /// What has not ended.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         const SHOWN: usize = 8;
         let over =

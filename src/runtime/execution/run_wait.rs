@@ -1,4 +1,4 @@
-//! How a task waits for a run: it spins where that should pay, completes other runs for the reactor, or
+//! How a task waits for a run: it spins where that should pay, ends other runs for the reactor, or
 //! has itself woken.
 
 use std::future::Future;
@@ -12,25 +12,24 @@ use tokio::task::coop;
 use crate::runtime::completion::latch::WaiterKey;
 use crate::runtime::completion::spin_budget;
 use crate::runtime::completion::tuning::SpinKind;
-use crate::runtime::execution::run::{Run, RunTrace, SpinPlan};
-use crate::runtime::execution::spin_time::spin_time;
+use crate::runtime::execution::run::{Run, RunTrace, SpinPlan, spin_time};
 use crate::runtime::execution::submission_queue::{LeaderGuard, SubmissionQueue};
 
-/// A future that resolves when a run is done. It can be polled again after that.
+/// A future that resolves when a run has ended. It can be polled again after that.
 pub(super) struct RunWait {
     pub(super) run: Arc<Run>,
     key: WaiterKey,
     /// Where the run was left to the reactor's thread.
     queue: Option<Arc<SubmissionQueue>>,
     trace: Option<Arc<RunTrace>>,
-    /// It completes other runs in place of the reactor.
+    /// It ends other runs in place of the reactor.
     lead: Option<LeaderGuard>,
     pub(super) spin: Spin,
     /// How long what was enqueued last may take for a spin between host tasks to pay.
     between_host_tasks: Option<Duration>,
     /// The last poll did nothing but give way, as the budget of its task was used up.
     gave_way: bool,
-    /// Whether a poll has found the run not done.
+    /// Whether a poll has found that the run has not ended.
     has_waited: bool,
 }
 
@@ -51,7 +50,7 @@ pub(super) enum Spin {
 /// What a poll is to do.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Next {
-    /// The run is done.
+    /// The run has ended.
     Resolve,
     /// Spin on after other tasks had their turn.
     Yield,
@@ -86,7 +85,7 @@ impl RunWait {
     /// Spins if that should pay.
     fn spin(&mut self) -> Next {
         if matches!(self.spin, Spin::AsPlanned) {
-            match self.run.take_spin() {
+            match self.run.waiting.take_spin() {
                 Some(SpinPlan::Once(time)) => return self.spin_once(time),
                 Some(SpinPlan::BetweenHostTasks(limit)) => {
                     (self.spin, self.between_host_tasks) = (Spin::BetweenHostTasks, Some(limit));
@@ -96,13 +95,13 @@ impl RunWait {
         }
         let time = match self.spin {
             Spin::Until(end) => return self.spin_until(Instant::now(), end),
-            Spin::BetweenHostTasks => match (self.run.expected(), self.between_host_tasks) {
+            Spin::BetweenHostTasks => match (self.run.waiting.expected(), self.between_host_tasks) {
                 (Some(expected), Some(limit)) if expected <= limit && !self.run.is_on_host() => {
                     Some(spin_time(expected, limit))
                 }
                 _ => None,
             },
-            Spin::AsPlanned | Spin::Never => self.run.near_for(),
+            Spin::AsPlanned | Spin::Never => self.run.waiting.near_for(),
         };
         let Some(time) = time else { return Next::Wait };
         let now = Instant::now();
@@ -112,7 +111,7 @@ impl RunWait {
     /// The first poll for a run in which nothing but devices has a part.
     fn spin_once(&mut self, time: Duration) -> Next {
         let now = Instant::now();
-        if self.run.is_polled() && self.run.spin_kind() == SpinKind::Free {
+        if self.run.is_polled() && self.run.waiting.spin_kind() == SpinKind::Free {
             // A device takes longer than others to submit what they have: this is how many
             // come to be in flight.
             self.spin = Spin::Until(now + time);
@@ -123,8 +122,8 @@ impl RunWait {
 
     /// Completes other runs while it waits itself.
     fn lead(&mut self, lead: LeaderGuard) -> Next {
-        lead.complete();
-        if self.run.is_done() {
+        lead.end_all();
+        if self.run.has_ended() {
             return Next::Resolve;
         }
         if !lead.goes_on() || self.submission_queue().is_none() {
@@ -136,7 +135,7 @@ impl RunWait {
 
     /// How often a spin polls between two readings of the clock.
     fn polls(&self, alone: bool) -> u32 {
-        match (self.run.is_polled(), self.run.spin_kind()) {
+        match (self.run.is_polled(), self.run.waiting.spin_kind()) {
             // It reads a flag that another thread sets.
             (false, _) => 16,
             // Each poll is a call of the driver's.
@@ -145,12 +144,12 @@ impl RunWait {
         }
     }
 
-    /// Whether the run is over. Takes a turn as the driver of its devices, if they have to be polled.
-    fn is_over(&self, now: Instant) -> bool {
-        if !self.run.is_done() && self.run.is_polled() && !self.run.is_left_to_reactor() {
-            self.run.drive(now);
+    /// Whether the run has ended. Takes a turn as the poller of its devices, if they have to be polled.
+    fn poll_end(&self, now: Instant) -> bool {
+        if !self.run.has_ended() && self.run.is_polled() && !self.run.is_left_to_reactor() {
+            self.run.poll_devices(now);
         }
-        self.run.is_done()
+        self.run.has_ended()
     }
 
     /// Polls the devices for a short while. Other tasks have their turn between two polls where this is
@@ -169,12 +168,12 @@ impl RunWait {
     /// The same for a `slice` of that time at most. `now` is when it began, and then when it polled last.
     fn poll_until(&mut self, now: &mut Instant, slice: Duration, end: Instant) -> Next {
         let start = *now;
-        let gives_way = self.run.spin_kind() == SpinKind::GivingWay;
+        let gives_way = self.run.waiting.spin_kind() == SpinKind::GivingWay;
         loop {
             let alone = self.run.is_alone_in_flight();
             for poll in 0..self.polls(alone) {
-                if self.is_over(*now) {
-                    self.run.record_spin(true);
+                if self.poll_end(*now) {
+                    self.run.waiting.record_spin(true);
                     return Next::Resolve;
                 }
                 if poll > 0 {
@@ -184,7 +183,7 @@ impl RunWait {
             *now = Instant::now();
             let on_host = self.run.is_on_host();
             if on_host || *now > end {
-                self.run.record_spin(on_host);
+                self.run.waiting.record_spin(on_host);
                 if !on_host {
                     self.run.stop_polling();
                 }
@@ -234,7 +233,7 @@ impl RunWait {
     /// others that runs inside a task of tokio's, such as `futures::executor::block_on`, blocks
     /// that worker until it is woken.
     fn wait(&mut self, cx: &Context<'_>) -> Poll<()> {
-        self.run.done.poll(cx, &mut self.key)
+        self.run.ended.poll(cx, &mut self.key)
     }
 }
 
@@ -256,7 +255,7 @@ impl Future for RunWait {
 
 impl RunWait {
     fn poll_run(&mut self, cx: &mut Context<'_>) -> Poll<()> {
-        // Submissions that always find their run done would never let other tasks have their turn.
+        // Submissions that always find that their run has ended would never let other tasks have their turn.
         let turn = match coop::poll_proceed(cx) {
             Poll::Ready(turn) => Some(turn),
             // Once, and no longer: a task that blocks its worker gets no new budget.
@@ -272,11 +271,11 @@ impl RunWait {
         if self.is_polling() {
             spin_budget::come_back(self.number());
             // If it now ends the run itself, nothing has to wake it.
-            self.run.done.forget(&mut self.key);
+            self.run.ended.forget(&mut self.key);
         }
         let next = match self.lead.take() {
             Some(lead) => self.lead(lead),
-            None if self.run.is_done() => {
+            None if self.run.has_ended() => {
                 self.queue.iter().for_each(|queue| queue.help());
                 Next::Resolve
             }
@@ -301,6 +300,6 @@ impl RunWait {
 
 impl Drop for RunWait {
     fn drop(&mut self) {
-        self.run.done.forget(&mut self.key);
+        self.run.ended.forget(&mut self.key);
     }
 }

@@ -1,23 +1,24 @@
-//! The future of a submission.
+//! The futures of submissions, and handles to their ends.
 
+use std::any::Any;
 use std::ffi::c_void;
 use std::fmt::{self, Debug};
-use std::future::Future;
+use std::future::{Future, IntoFuture};
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
+use crate::graph::NodeId;
 use crate::hal;
-use crate::runtime::execution::event::Event;
+use crate::runtime::execution::in_flight::{Alarm, Watchdog};
 use crate::runtime::execution::profile::Profile;
 use crate::runtime::execution::progress::SubmissionProgress;
 use crate::runtime::execution::run::Run;
 use crate::runtime::execution::run_wait::RunWait;
 use crate::runtime::execution::submission_queue::SubmissionQueue;
-use crate::runtime::execution::watchdog::{Alarm, Watchdog};
 use crate::types::{Error, ErrorKind, Result};
 
-/// A run of an executable that has been submitted: a future that resolves when all its work is complete.
+/// A run of an executable that has been submitted: a future that resolves when all its work has ended.
 ///
 /// The work has started already and does not need to be polled. Dropping the submission detaches
 /// it, as dropping `tokio::spawn`'s handle does: the work goes on, the runtime keeps what it needs.
@@ -25,7 +26,7 @@ use crate::types::{Error, ErrorKind, Result};
 ///
 /// # Errors
 /// Resolves to the first failure: it names node, partition, device and cause. Partitions that
-/// depend on the failed one were not started, the others have finished.
+/// depend on the failed one were not started, the others have ended.
 ///
 /// # Cancel safety
 /// Cancel safe. `&mut submission` can be awaited, for instance in `select!`, and awaited again.
@@ -44,7 +45,7 @@ impl Submission {
 
     /// Has the submission hear from a watchdog.
     pub(crate) fn set_alarm(&mut self, watchdog: Watchdog) {
-        if !self.wait.run.is_done() {
+        if !self.wait.run.has_ended() {
             self.alarm = Some(watchdog.watch(self.wait.run.clone()));
         }
     }
@@ -54,11 +55,11 @@ impl Submission {
         let Poll::Ready(heard) = Pin::new(self.alarm.as_mut()?).poll(cx) else { return None };
         self.alarm = None;
         // Without a word where its runtime has shut down.
-        heard.ok().filter(|_| !self.wait.run.is_done())
+        heard.ok().filter(|_| !self.wait.run.has_ended())
     }
 
-    /// Whether all work is final, successful or not. Asks the devices, so that a loop of nothing else ends.
-    /// What this work was ordered after is finished as well, whichever thread asks, and whenever the
+    /// Whether all work has ended, successful or not. Asks the devices, so that a loop of nothing else ends.
+    /// What this work was ordered after has ended as well, whichever thread asks, and whenever the
     /// devices' notifications arrive. Work that was refused when it was submitted, as it came too late or
     /// what it depends on had failed, was ordered after nothing.
     pub fn is_finished(&self) -> bool {
@@ -79,7 +80,7 @@ impl Submission {
     ///
     /// The submission resolves to [`Cancelled`](crate::ErrorKind::Cancelled) if anything was
     /// stopped and nothing else failed. Where it comes after others on the same memory, it keeps its
-    /// place in the order and resolves when these are over. Where it waits for a guard, it keeps its place as
+    /// place in the order and resolves when these have ended. Where it waits for a guard, it keeps its place as
     /// well, but resolves at once: the task that awaits it may be the one that holds the guard.
     pub fn cancel(&self) {
         self.wait.run.cancel();
@@ -110,7 +111,7 @@ impl Submission {
     /// null is the default stream of the context that the submission ends in; on OpenCL a `cl_command_queue`
     /// of its context.
     ///
-    /// What fails or is cancelled counts as over, as far as the driver tells: await the submission to know.
+    /// What fails or is cancelled counts as ended, as far as the driver tells: await the submission to know.
     ///
     /// # Errors
     /// [`InvalidOperation`](ErrorKind::InvalidOperation) where not all of the submission is on devices
@@ -138,13 +139,13 @@ impl Submission {
         unsafe { device.hal().order_after(queue, &events) }
     }
 
-    /// How far the work is, by partition: what is over, what runs, and what waits for what. `None` when all
-    /// is over. Asks the devices, and never waits for them.
+    /// How far the work is, by partition: what has ended, what runs, and what waits for what. `None` when all
+    /// has ended. Asks the devices, and never waits for them.
     pub fn progress(&self) -> Option<SubmissionProgress> {
-        if self.wait.run.is_done() { None } else { self.wait.run.progress() }
+        if self.wait.run.has_ended() { None } else { self.wait.run.progress() }
     }
 
-    /// Times of nodes and partitions, when the work is finished and the executable was finalized with
+    /// Times of nodes and partitions, when the work has ended and the executable was finalized with
     /// [`profiling`](crate::FinalizeOptions::profiling), or one of its devices was
     /// [profiled](crate::Device::profile) when it was submitted; otherwise `None`.
     ///
@@ -214,6 +215,99 @@ impl Drop for CancelOnDrop {
     }
 }
 
+/// Completion of one submission or of one command of a [`Queue`](crate::Queue): a handle that can be cloned,
+/// sent, awaited many times and put into other submissions' wait lists.
+///
+/// A command that a queue records becomes a node of a graph, and runs only when the graph does. Its event
+/// knows the [node](Self::node). Other recorded commands can depend on it; to await it is an error.
+#[derive(Clone, Debug)]
+pub struct Event(EventKind);
+
+#[derive(Clone, Debug)]
+enum EventKind {
+    Run(Arc<Run>),
+    Recorded { node: NodeId, recording: Arc<dyn EventRecording> },
+}
+
+/// The recording that a recorded event is of.
+pub(crate) trait EventRecording: Debug + Send + Sync {
+    /// The recording as what it is.
+    fn as_any(self: Arc<Self>) -> Arc<dyn Any + Send + Sync>;
+
+    /// A run that has failed, with the reason why a recorded event cannot be waited for.
+    fn refusal(&self) -> &Arc<Run>;
+}
+
+impl Event {
+    pub(crate) fn new(run: Arc<Run>) -> Self {
+        Self(EventKind::Run(run))
+    }
+
+    /// The event of a command that has become this node.
+    pub(crate) fn recorded(node: NodeId, recording: Arc<dyn EventRecording>) -> Self {
+        Self(EventKind::Recorded { node, recording })
+    }
+
+    /// Whether the work has ended, successful or not; see
+    /// [`Submission::is_finished`](crate::Submission::is_finished). Of a recorded command: true, because
+    /// there is nothing to wait for.
+    pub fn is_finished(&self) -> bool {
+        self.run().is_finished()
+    }
+
+    /// How the work ended, if it has ended.
+    pub(crate) fn outcome(&self) -> Option<Result<()>> {
+        self.is_finished().then(|| self.run().result())
+    }
+
+    /// The node that the command has become, if a queue recorded it.
+    pub fn node(&self) -> Option<NodeId> {
+        match self.0 {
+            EventKind::Run(_) => None,
+            EventKind::Recorded { node, .. } => Some(node),
+        }
+    }
+
+    /// Waits until the work has ended.
+    ///
+    /// # Errors
+    /// The submission's or command's. [`InvalidOperation`](crate::ErrorKind::InvalidOperation) for the event
+    /// of a recorded command.
+    ///
+    /// # Cancel safety
+    /// Cancel safe.
+    pub async fn wait(&self) -> Result<()> {
+        let run = self.run();
+        RunWait::new(run.clone(), None).await;
+        run.result()
+    }
+
+    /// The run. That of a recorded command has failed.
+    pub(crate) fn run(&self) -> &Arc<Run> {
+        match &self.0 {
+            EventKind::Run(run) => run,
+            EventKind::Recorded { recording, .. } => recording.refusal(),
+        }
+    }
+
+    /// The recording that it is of, if it is of one.
+    pub(crate) fn recording(&self) -> Option<&Arc<dyn EventRecording>> {
+        match &self.0 {
+            EventKind::Run(_) => None,
+            EventKind::Recorded { recording, .. } => Some(recording),
+        }
+    }
+}
+
+impl IntoFuture for Event {
+    type Output = Result<()>;
+    type IntoFuture = Pin<Box<dyn Future<Output = Result<()>> + Send>>;
+
+    fn into_future(self) -> Self::IntoFuture {
+        Box::pin(async move { self.wait().await })
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use std::pin::Pin;
@@ -253,8 +347,9 @@ mod tests {
             let exec = graph.finalize().unwrap();
             exec.inner.partitions[0].estimator.record_duration(Duration::from_micros(5));
             let submissions = [(); 3].map(|()| exec.submit());
-            let spins =
-                submissions.each_ref().map(|submission| submission.event().run().take_spin().is_some());
+            let spins = submissions
+                .each_ref()
+                .map(|submission| submission.event().run().waiting.take_spin().is_some());
             // None of them does without a second core.
             assert!(spins.iter().all(|&spins_too| spins_too == spins[0]), "{spins:?}");
             control.complete_all();

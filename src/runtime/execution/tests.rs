@@ -234,9 +234,9 @@ enum Source {
 struct Submitted {
     run: Arc<Run>,
     sources: Vec<Source>,
-    /// Whether it depends on something that was not over.
+    /// Whether it depends on something that has not ended.
     depends: bool,
-    /// What its sources had before it, and was not over.
+    /// What its sources had before it, and has not ended.
     behind: Vec<Arc<Run>>,
     /// What each partition on a device does.
     uses: Vec<Vec<Use>>,
@@ -252,7 +252,7 @@ impl Submitted {
         self.depends || self.behind.iter().any(failed)
     }
 
-    /// The uses of partitions that their devices are not done with, by what the devices themselves say.
+    /// The uses of partitions that have not ended on their devices, by what the devices themselves say.
     fn in_flight(&self) -> impl Iterator<Item = (usize, Use)> {
         let is_pending = |partition: usize| {
             let event = self.run.event(partition);
@@ -407,20 +407,20 @@ impl World {
         (exec, node, uses)
     }
 
-    /// Something that was submitted, and whether it is not over.
+    /// Something that was submitted, and whether it has not ended.
     fn event(&self, after: Option<prop::sample::Index>) -> (Option<Event>, bool) {
         let known = self.known.lock();
         let Some(after) = after.filter(|_| !known.submitted.is_empty()) else { return (None, false) };
         let run = &after.get(&known.submitted).run;
-        (Some(Event::new(run.clone())), !run.is_done())
+        (Some(Event::new(run.clone())), !run.has_ended())
     }
 
     fn add(&self, run: &Arc<Run>, sources: Vec<Source>, depends: bool, uses: Vec<Vec<Use>>) {
         let mut known = self.known.lock();
         // One that was refused has no partitions.
-        let uses = if run.is_done() { Vec::new() } else { uses };
+        let uses = if run.has_ended() { Vec::new() } else { uses };
         let is_before = |one: &&Submitted| {
-            !one.run.is_done() && sources.iter().any(|source| one.sources.contains(source))
+            !one.run.has_ended() && sources.iter().any(|source| one.sources.contains(source))
         };
         let behind = known.submitted.iter().filter(is_before).map(|one| one.run.clone()).collect();
         known.submitted.push(Submitted { run: run.clone(), sources, depends, behind, uses });

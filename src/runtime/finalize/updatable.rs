@@ -88,7 +88,7 @@ impl WaitingUpdates {
         self.updates.is_empty()
     }
 
-    /// The fence of the newest: when it is open, all of them are over.
+    /// The fence of the newest: when it is open, all of them have ended.
     pub(crate) fn last(&self) -> Option<&Arc<Fence>> {
         self.updates.back().map(|update| &update.fence)
     }

@@ -16,10 +16,10 @@ use crate::runtime::execution::accesses;
 use crate::runtime::execution::accesses::UsedAllocation;
 use crate::runtime::execution::host_task::HostTask;
 use crate::runtime::execution::labels::{Labels, NodeLabel};
-use crate::runtime::execution::partitions::{PartitionExec, PartitionWork, Partitions};
 use crate::runtime::execution::run::FenceGuard;
+use crate::runtime::execution::template::UpdatableCell;
+use crate::runtime::execution::template::{PartitionExec, PartitionWork, Partitions};
 use crate::runtime::execution::template::{RunOwner, RunTemplate};
-use crate::runtime::execution::updatable_cell::UpdatableCell;
 use crate::runtime::resource::device::Device;
 use crate::runtime::resource::kernel::KernelRef;
 use crate::sync::{AtomicBool, AtomicU64, Ordering};
@@ -156,7 +156,7 @@ pub(super) struct QueueCommand {
     /// Its closure is the user's.
     kernel: Option<KernelRef>,
     location: &'static Location<'static>,
-    /// Given up when the command is over.
+    /// Given up when the command has ended.
     lease: Option<Arc<FenceGuard>>,
 }
 
@@ -174,7 +174,7 @@ impl QueueCommand {
         Arc::new(Self { template, command, uses: by_allocation(uses), kernel, location, lease: None })
     }
 
-    /// A command that holds memory by a guard's lease, and is over before others get it.
+    /// A command that holds memory by a guard's lease, and has ended before others get it.
     pub(super) fn holding(
         template: &Arc<CommandTemplate>,
         command: hal::Command,

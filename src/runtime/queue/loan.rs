@@ -27,7 +27,7 @@ use crate::types::{AccessMode, Error, ErrorKind, Result};
 
 /// Device memory that another library may use, by the [address](Buffer::address) of the buffer: made by
 /// [`Buffer::lend`]. Submissions and guards that conflict with the use wait until the loan is dropped, and
-/// until the events that it is [held](Self::hold_until) for are over.
+/// until the events that it is [held](Self::hold_until) for have ended.
 ///
 /// The other library's calls say that the memory is a pointer, which is their `unsafe`; a loan is
 /// about order.
@@ -37,7 +37,7 @@ pub struct Loan<T: Pod> {
     mode: AccessMode,
     /// There until the drop.
     lease: Option<Arc<FenceGuard>>,
-    /// Each is over after one of the events.
+    /// Each has ended after one of the events.
     held: Vec<Arc<Run>>,
 }
 
@@ -108,7 +108,7 @@ impl<T: Pod> Buffer<T> {
                 Predecessor::Run(run) if run.is_all_enqueued() => {
                     events.extend(run.last_events().unwrap_or_default());
                 }
-                _ if predecessor.is_over() => {}
+                _ if predecessor.has_freed_memory() => {}
                 _ => {
                     let why = "the buffer is used by a guard, a loan or a submission that is not on devices";
                     return Err(Error::new(ErrorKind::InvalidOperation, why).help("await `lend` instead"));
@@ -146,7 +146,7 @@ impl<T: Pod> Loan<T> {
         &self.buffer
     }
 
-    /// Has the loan last until `event` is over, also when it is dropped before: what the other
+    /// Has the loan last until `event` has ended, also when it is dropped before: what the other
     /// library has enqueued may still use the memory. Submissions that come after the drop wait for
     /// the event on the device; those that wait already go on when a thread has noticed its end.
     /// The memory is kept until then.
@@ -183,7 +183,7 @@ impl<T: Pod> Loan<T> {
         let (template, lease) = (queue.next_template(), lease.clone());
         let command = QueueCommand::holding(template, hal::Command::Empty, uses, lease, location);
         let run = queue.run_after_native(&command, event)?;
-        if run.is_done() {
+        if run.has_ended() {
             return run.result();
         }
         self.held.push(run);

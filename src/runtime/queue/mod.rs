@@ -12,7 +12,7 @@
 //!
 //! A command that runs is a run of one partition, as a submission is one of several: it is ordered by the
 //! registers of the memory that it uses (`execution::conflicts`), started as a submission is
-//! (`execution::submit`), and completed as one (`completion`).
+//! (`execution::submit`), and ended as one (`completion`).
 
 mod command;
 mod commands;
@@ -39,9 +39,9 @@ pub use recording::Recording;
 use crate::hal::QueueOrder;
 use crate::runtime::builder::recorded_queues::RecordedQueueId;
 use crate::runtime::completion::turn::take_turn;
-use crate::runtime::execution::event::Event;
 use crate::runtime::execution::executable::ExecutableId;
 use crate::runtime::execution::run::Run;
+use crate::runtime::execution::submission::Event;
 use crate::runtime::resource::device::Device;
 use crate::sync::{AtomicBool, AtomicU32, Ordering};
 use crate::types::{Error, ErrorKind, Result};
@@ -162,7 +162,7 @@ impl Queue {
         self.after(events).barrier_after_listed()
     }
 
-    /// Waits until all commands so far are over.
+    /// Waits until all commands so far have ended.
     ///
     /// # Errors
     /// The first failure of a command of this queue since it was made or last waited for, whether or not the
@@ -182,7 +182,7 @@ impl Queue {
             self.inner.pending(&state)
         };
         for run in pending {
-            run.done.wait().await;
+            run.ended.wait().await;
         }
         take_turn().await;
         self.inner.sweep(&mut self.inner.state.lock());
@@ -220,11 +220,11 @@ struct QueueState {
     recorder: Option<Recorder>,
     /// What the next command comes after: the previous one on an in-order queue, else the last barrier.
     tail: SmallVec<[Tail; 1]>,
-    /// Runs of single commands, those of an in-order queue oldest first. Those that are over are used again.
+    /// Runs of single commands, those of an in-order queue oldest first. Those that have ended are used again.
     runs: VecDeque<Arc<Run>>,
     /// Runs of host tasks and executables that may be in flight.
     others: Vec<Arc<Run>>,
-    /// How many of these there have to be before those that are over are let go.
+    /// How many of these there have to be before those that have ended are let go.
     sweep_at: usize,
     /// Whether spinning for commands has paid.
     spinning: AdaptiveSpin,

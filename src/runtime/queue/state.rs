@@ -9,13 +9,13 @@ use crate::hal::QueueOrder;
 use crate::runtime::builder::recorded_queues::RecordedQueueId;
 use crate::runtime::completion::wakers::wake_after_locks;
 use crate::runtime::execution::conflicts;
-use crate::runtime::execution::event::Event;
 use crate::runtime::execution::executable::ExecutableId;
 use crate::runtime::execution::executable_graph::ExecutableGraph;
 use crate::runtime::execution::in_flight::{self, RunSource};
-use crate::runtime::execution::run::{Predecessor, Predecessors, Run, SpinPlan, Timing, without_failed};
-use crate::runtime::execution::spin_time::spin_time;
-use crate::runtime::execution::submission::Submission;
+use crate::runtime::execution::run::{
+    Predecessor, Predecessors, Run, RunRecorder, SpinPlan, Timing, spin_time, without_failed,
+};
+use crate::runtime::execution::submission::{Event, Submission};
 use crate::runtime::execution::submit::{self, LaunchAwaited, Started, Waits};
 use crate::runtime::execution::template::RunOwner;
 use crate::runtime::queue::command::{CommandTemplate, FirstFailure, QueueCommand};
@@ -106,7 +106,7 @@ impl QueueInner {
         wake_after_locks(|| {
             let mut state = self.state.lock();
             self.device.accepts_work()?;
-            let alone = state.runs.back().is_none_or(|last| last.is_done());
+            let alone = state.runs.back().is_none_or(|last| last.has_ended());
             let run = state.new_run(command, self.is_in_order(), alone)?;
             if alone {
                 state.plan_spin(command, &run);
@@ -123,7 +123,7 @@ impl QueueInner {
             let submitted = wake_after_locks(|| {
                 let mut waits = Waits::after(after);
                 let mut state = self.state.lock();
-                state.tail.retain(|tail| !tail.run.is_done());
+                state.tail.retain(|tail| !tail.run.has_ended());
                 waits.order.extend(state.tail.iter().map(|tail| Predecessor::Run(tail.run.clone())));
                 let (submission, started) = submit::submit_locked(&executable.inner, &mut waits)?;
                 let run = submission.event().run().clone();
@@ -144,10 +144,10 @@ impl QueueInner {
     /// All runs that may be in flight.
     pub(super) fn pending(&self, state: &QueueState) -> Vec<Arc<Run>> {
         let runs = state.runs.iter().chain(&state.others);
-        runs.filter(|run| !run.is_done()).cloned().collect()
+        runs.filter(|run| !run.has_ended()).cloned().collect()
     }
 
-    /// Lets go of runs that are over and not used again, and notes their failures.
+    /// Lets go of runs that have ended and not used again, and notes their failures.
     pub(super) fn sweep(&self, state: &mut QueueState) {
         state.sweep(&self.failures);
     }
@@ -159,13 +159,13 @@ impl QueueInner {
         after: &[Event],
         barrier: Barrier,
     ) -> Result<Arc<Run>, LaunchAwaited> {
-        let (mut others, mut over) = (Vec::new(), Predecessors::new());
+        let (mut others, mut ended) = (Vec::new(), Predecessors::new());
         let mut order = conflicts::lock_all(self.owner, &owner.uses, &mut others);
         let mut order_after = Predecessors::new();
         if barrier == Barrier::All && !self.is_in_order() {
             order_after.extend(self.pending(state).into_iter().map(Predecessor::Run));
         }
-        state.tail.retain(|tail| !tail.run.is_done());
+        state.tail.retain(|tail| !tail.run.has_ended());
         for Tail { run, in_device_order } in &state.tail {
             // What is behind a run that may fail before its turn may fail with it.
             let ordered =
@@ -174,17 +174,17 @@ impl QueueInner {
                 order_after.push(Predecessor::Run(run.clone()));
             }
         }
-        order.add_predecessors(&mut order_after, &mut over);
+        order.add_predecessors(&mut order_after, &mut ended);
         submit::check_launched(&order_after)?;
         let order_after = without_failed(order_after);
         // Those that are kept for reuse are let go at once. The others may be the last references.
-        if !over.is_empty() {
-            over.retain(|one| match one {
+        if !ended.is_empty() {
+            ended.retain(|one| match one {
                 Predecessor::Run(run) => Arc::strong_count(run) == 1,
                 Predecessor::Fence(_) | Predecessor::Guard(_) => true,
             });
         }
-        let alone = state.runs.back().is_none_or(|last| last.is_done());
+        let alone = state.runs.back().is_none_or(|last| last.has_ended());
         let accepts = self.device.accepts_work();
         let run = match accepts.and_then(|()| state.new_run(owner, self.is_in_order(), alone)) {
             Ok(run) => run,
@@ -199,7 +199,7 @@ impl QueueInner {
             let mut waits = Waits::after(after);
             let in_device_order = state.tail.iter().filter(|tail| tail.in_device_order);
             waits.queue_order.extend(in_device_order.map(|tail| Predecessor::Run(tail.run.clone())));
-            match waits.take_finished().or_else(|| submit::given_up(&order_after)) {
+            match waits.take_ended().or_else(|| submit::given_up(&order_after)) {
                 Some(failure) => Started::abandoned(&run, &failure),
                 None => submit::start_after(owner, &run, order_after, waits),
             }
@@ -209,14 +209,14 @@ impl QueueInner {
             true => state.runs.push_back(run.clone()),
             false => state.keep(run.clone(), &self.failures),
         }
-        order.record_command(&run, &mut over);
+        order.record_command(&run, &mut ended);
         started.without_locks();
         Ok(run)
     }
 
     /// Makes a run what later commands come after, if they do.
     fn submitted(&self, state: &mut QueueState, run: &Arc<Run>, on_device: bool, barrier: Barrier) {
-        if !self.is_in_order() && barrier == Barrier::None || run.is_done() {
+        if !self.is_in_order() && barrier == Barrier::None || run.has_ended() {
             return;
         }
         state.tail.clear();
@@ -232,7 +232,7 @@ impl QueueInner {
 }
 
 impl QueueState {
-    /// A run of a command, made ready to start. `alone`: the command before it is over.
+    /// A run of a command, made ready to start. `alone`: the command before it has ended.
     fn new_run(&mut self, owner: &Arc<QueueCommand>, in_order: bool, alone: bool) -> Result<Arc<Run>> {
         let number = owner.common().next_number();
         // The clock is read only where a wait may spin.
@@ -243,13 +243,13 @@ impl QueueState {
         if owner.is_on_device()
             && let Some(run) = self.take_reusable(in_order, |run| run.reset(owner, timing, number))
         {
-            run.record();
+            RunRecorder::record(&run);
             return Ok(run);
         }
         let mut run = Run::new(owner.template())?;
         run.reset(owner, timing, number);
         let run = Arc::new(run);
-        run.record();
+        RunRecorder::record(&run);
         Ok(run)
     }
 
@@ -261,26 +261,26 @@ impl QueueState {
             && expected <= limit
             && self.spinning.try_spin()
         {
-            run.plan_spin(SpinPlan::Once(spin_time(expected, limit)));
+            run.waiting.plan_spin(SpinPlan::Once(spin_time(expected, limit)));
         }
     }
 
     fn take_reusable(&mut self, in_order: bool, reset: impl FnOnce(&mut Run)) -> Option<Arc<Run>> {
         for _ in 0..MOST_PASSED_OVER {
-            let is_done = self.runs.front()?.has_freed_memory();
+            let has_ended = self.runs.front()?.has_freed_memory();
             // Those behind it are in flight, too.
-            if in_order && !is_done {
+            if in_order && !has_ended {
                 return None;
             }
             let mut run = self.runs.pop_front()?;
-            if !is_done {
+            if !has_ended {
                 self.runs.push_back(run);
                 continue;
             }
             if let Some(reusable) = Arc::get_mut(&mut run) {
-                reusable.spin().into_iter().for_each(|found| self.spinning.record(found));
+                reusable.waiting.spin().into_iter().for_each(|found| self.spinning.record(found));
                 reset(reusable);
-                if self.runs.len() > MOST_SPARE && self.runs.front().is_some_and(|next| next.is_done()) {
+                if self.runs.len() > MOST_SPARE && self.runs.front().is_some_and(|next| next.has_ended()) {
                     self.runs.pop_front();
                 }
                 return Some(run);
@@ -316,24 +316,24 @@ impl QueueState {
         #[cfg(test)]
         (self.swept += self.others.len());
         self.others.retain(|run| {
-            let is_done = run.is_done();
-            if is_done && let Err(error) = run.result() {
+            let has_ended = run.has_ended();
+            if has_ended && let Err(error) = run.result() {
                 failures.record(error);
             }
-            !is_done
+            !has_ended
         });
     }
 }
 
 impl RunSource for QueueInner {
-    fn unfinished(&self) -> Vec<Arc<Run>> {
+    fn in_flight(&self) -> Vec<Arc<Run>> {
         self.pending(&self.state.lock())
     }
 }
 
 impl Drop for QueueInner {
     fn drop(&mut self) {
-        in_flight::leave(&self.device, &self.unfinished());
+        in_flight::leave(&self.device, &RunSource::in_flight(self));
     }
 }
 

@@ -19,7 +19,7 @@ fn finished(events: &[&Event]) -> Vec<bool> {
     events.iter().map(|event| event.is_finished()).collect()
 }
 
-/// Completes one enqueue after the other, and gives what is finished after each.
+/// Completes one enqueue after the other, and gives what has ended after each.
 fn steps(control: &FakeControl, events: &[&Event]) -> Vec<Vec<bool>> {
     std::iter::from_fn(|| control.complete_next(None).then(|| finished(events))).collect()
 }
@@ -300,7 +300,7 @@ fn chains_of_dependencies_leave_a_short_tail() {
     assert!(last.is_finished());
 }
 
-/// The queue itself gets no command that would let go of what is over.
+/// The queue itself gets no command that would let go of what has ended.
 #[test]
 fn submissions_behind_events_leave_a_short_tail() {
     let (device, control) = manual_device();
@@ -392,14 +392,14 @@ fn the_first_wait_for_a_short_command_spins() {
     let most = if has_spare_core { u32::MAX } else { 1_000 };
     let spins = (0..most).any(|n| {
         let event = queue.fill(&x, n);
-        let spins = event.run().take_spin().is_some();
-        assert!(event.run().take_spin().is_none(), "one wait spins, not each");
+        let spins = event.run().waiting.take_spin().is_some();
+        assert!(event.run().waiting.take_spin().is_none(), "one wait spins, not each");
         control.complete_all();
         spins
     });
     assert_eq!(spins, has_spare_core);
     let _running = queue.fill(&x, 1);
-    assert!(queue.fill(&x, 2).run().take_spin().is_none(), "it queues behind another");
+    assert!(queue.fill(&x, 2).run().waiting.take_spin().is_none(), "it queues behind another");
     control.complete_all();
 }
 

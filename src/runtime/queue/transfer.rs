@@ -14,8 +14,8 @@ use crate::runtime::completion::turn::{give_way, take_turn};
 use crate::runtime::completion::wakers::wake_after_locks;
 use crate::runtime::execution::accesses::UsedAllocation;
 use crate::runtime::execution::conflicts;
-use crate::runtime::execution::event::Event;
 use crate::runtime::execution::run::{FenceGuard, FenceHolder, Run};
+use crate::runtime::execution::submission::Event;
 use crate::runtime::queue::QueueInner;
 use crate::runtime::queue::command::QueueCommand;
 use crate::runtime::queue::loan::queue_of;
@@ -120,7 +120,7 @@ struct StagedTransfer {
     buffer: Buffer<u8>,
     mode: AccessMode,
     queue: Arc<QueueInner>,
-    /// The chunks in flight have it, too: they are over before what waits for it uses the buffer.
+    /// The chunks in flight have it, too: they have ended before what waits for it uses the buffer.
     lease: Arc<FenceGuard>,
     /// Those in flight, the oldest first.
     chunks: VecDeque<Chunk>,

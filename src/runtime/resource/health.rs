@@ -18,7 +18,7 @@ pub enum Health {
     #[default]
     Healthy,
     /// The [watchdog](crate::SubmitBuilder::watchdog) of a submission has found that it hangs, and it is
-    /// not over yet. The error names the partition, and the node if the partition has only one.
+    /// not ended yet. The error names the partition, and the node if the partition has only one.
     Stalled(Error),
     /// The device takes no new work, because of [`shutdown`](crate::Device::shutdown).
     ShutDown,

@@ -91,7 +91,7 @@ pub(super) fn try_apply(
                 }
             });
             // What has been submitted behind the turn has not started, and uses only what is new.
-            (outcome, state.last_unfinished().filter(|_| turn.is_none()))
+            (outcome, state.last_in_flight().filter(|_| turn.is_none()))
         }
     };
     let outcome = outcome.map(|()| {
@@ -115,10 +115,10 @@ pub(super) fn try_apply(
 
 /// Whether another thread is launching the last run, and the caller can wait for that.
 fn is_launched(state: &ExecutableState) -> bool {
-    check_launched(&state.last_unfinished().map(Predecessor::Run)).is_err()
+    check_launched(&state.last_in_flight().map(Predecessor::Run)).is_err()
 }
 
 /// Whether a run has something left to start. If the last one has not, none has.
 fn is_busy(state: &ExecutableState) -> bool {
-    state.last.as_ref().is_some_and(|last| !last.is_done() && !last.is_all_enqueued())
+    state.last.as_ref().is_some_and(|last| !last.has_ended() && !last.is_all_enqueued())
 }

@@ -12,7 +12,7 @@ use crate::plan::Origin;
 use crate::runtime::builder::command::{Command, Control};
 use crate::runtime::builder::merged_accesses;
 use crate::runtime::execution::executable::ExecutableInner;
-use crate::runtime::execution::partitions::PartitionWork;
+use crate::runtime::execution::template::PartitionWork;
 use crate::runtime::finalize::control_flow;
 use crate::runtime::finalize::node_index::NodeIndex;
 use crate::runtime::finalize::options::FinalizeOptions;

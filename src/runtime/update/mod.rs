@@ -3,7 +3,7 @@
 //! An update takes its place in the order of the submissions at once, and never waits. If
 //! everything submitted so far has been handed to its devices, it is applied at once: what is in
 //! flight keeps its values, as the backends promise. If a run still has partitions to start, or is
-//! itself still waiting, the update takes a *turn*: a task applies it when that run is over. Until
+//! itself still waiting, the update takes a *turn*: a task applies it when that run has ended. Until
 //! then later submissions wait, and the memory that the update may bring is registered as theirs,
 //! beside the memory that the executable uses already. So guards and other executables are ordered
 //! against these submissions as soon as they are made. When the update has been applied or given
@@ -319,7 +319,7 @@ impl<'a> Update<'a> {
     /// the new. It never waits for devices or loads kernels, because
     /// [alternatives](crate::NodeBuilder::alternative) are loaded by finalize. Where everything
     /// submitted so far is on its devices, it has been applied when this returns. Otherwise a task
-    /// applies it when those submissions are over, and later submissions wait for it; so it needs a
+    /// applies it when those submissions have ended, and later submissions wait for it; so it needs a
     /// tokio runtime, as they did.
     ///
     /// Memory that the update brings belongs to the later submissions from now on: they are ordered

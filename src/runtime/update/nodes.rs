@@ -8,7 +8,7 @@ use crate::hal::{self, CommandBufferId, CommandHandle, CommandUpdate};
 use crate::runtime::builder::command::Command;
 use crate::runtime::execution::executable::ExecutableInner;
 use crate::runtime::execution::host_task::HostTask;
-use crate::runtime::execution::partitions::PartitionWork;
+use crate::runtime::execution::template::PartitionWork;
 use crate::runtime::finalize::node_index::CommandPlace;
 use crate::runtime::finalize::updatable::{Accesses, CurrentGraph};
 use crate::runtime::resource::device::Device;

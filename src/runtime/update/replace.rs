@@ -10,7 +10,7 @@ use crate::runtime::builder::Graph;
 use crate::runtime::builder::command::Command;
 use crate::runtime::execution::executable::ExecutableInner;
 use crate::runtime::execution::host_task::HostTask;
-use crate::runtime::execution::partitions::PartitionWork;
+use crate::runtime::execution::template::PartitionWork;
 use crate::runtime::finalize::node_index::{IndexBefore, NodeIndex};
 use crate::runtime::finalize::updatable::{Accesses, CurrentGraph, Updatable, instance_graphs};
 use crate::runtime::finalize::uses::Uses;

@@ -25,7 +25,7 @@ pub(crate) fn apply(executable: &Arc<ExecutableInner>, change: Result<Change>) -
         Err(error) => return Applied::known(Err(error)),
     };
     loop {
-        let last = executable.state.lock().last_unfinished().map(Predecessor::Run);
+        let last = executable.state.lock().last_in_flight().map(Predecessor::Run);
         if let Err(awaited) = check_launched(&last) {
             awaited.wait();
         }
@@ -94,7 +94,7 @@ fn apply_or_take_turn(
         let help = "update inside `#[tokio::main]`, a spawned task, or while `runtime.enter()` is held";
         return Sequenced::Applied(Err(error.help(help)), None);
     };
-    // It opens when all updates before this one are over.
+    // It opens when all updates before this one have ended.
     let earlier = current.waiting.last().map(|fence| Predecessor::Fence(fence.clone()));
     let mut predecessors: Vec<_> = earlier.into_iter().collect();
     let brings = change.brings(&current);
@@ -113,7 +113,7 @@ struct DeferredUpdate {
     change: Change,
 }
 
-/// Applies the change when everything before it is over.
+/// Applies the change when everything before it has ended.
 async fn apply_after(predecessors: Vec<Predecessor>, deferred: DeferredUpdate) {
     for predecessor in &predecessors {
         // Also a run that a lost device may still run has ended: its memory is kept.

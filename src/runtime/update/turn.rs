@@ -33,10 +33,10 @@ impl Turn {
         (Self { lease: Some(lease), fence, executable: executable.clone() }, new)
     }
 
-    /// Has later submissions wait. Returns the last run before the turn, if it is not over.
+    /// Has later submissions wait. Returns the last run before the turn, if it has not ended.
     pub(super) fn hold_back(&self, state: &mut ExecutableState) -> Option<Predecessor> {
         state.fence = Some(self.fence.clone());
-        state.last_unfinished().map(Predecessor::Run)
+        state.last_in_flight().map(Predecessor::Run)
     }
 }
 

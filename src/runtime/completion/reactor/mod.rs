@@ -1,15 +1,15 @@
 //! Learning of completions on devices that do not notify.
 //!
-//! One [driver](driver) per device polls its events. The reactor hosts it: on a thread of its own, which
+//! One [poller](poller) per device polls its events. The reactor hosts it: on a thread of its own, which
 //! sleeps until the [schedule] wants the next poll, or as a task of a tokio runtime in its place.
-//! Submissions that spin take turns as the driver, too.
+//! Submissions that spin take turns as the poller, too.
 //!
 //! Those that submit put what they have enqueued into the [`Inbox`], whose lock is held for a moment only,
-//! and wake the host if it would sleep for too long. The lock of the driver comes before that of the inbox.
+//! and wake the host if it would sleep for too long. The lock of the poller comes before that of the inbox.
 
-mod driver;
 #[cfg(all(test, wakegraph_loom))]
 mod model;
+mod poller;
 mod schedule;
 mod task;
 mod thread;
@@ -31,7 +31,7 @@ use crate::runtime::completion::wake_policy::WakePolicy;
 use crate::sync::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use crate::types::{Error, ErrorKind, Result};
 use crate::util::panics::catch_and_log;
-use driver::{Added, AllFound, Driver, InFlight, dispatch};
+use poller::{Added, AllFound, InFlight, Poller, dispatch};
 use schedule::{By, Entry};
 use task::TaskState;
 
@@ -45,7 +45,7 @@ pub(crate) struct Reactor {
 struct ReactorInner {
     name: String,
     in_flight: AtomicU32,
-    driver: Mutex<Driver>,
+    poller: Mutex<Poller>,
     inbox: Mutex<Inbox>,
     /// Whether there is something for the host to see before it falls asleep: an entry in the inbox, or a run
     /// that no submission polls for any more.
@@ -93,7 +93,7 @@ impl Reactor {
         let inner = ReactorInner {
             name: format!("wakegraph-reactor-{device}"),
             in_flight: AtomicU32::new(0),
-            driver: Mutex::new(Driver::new(tuning)),
+            poller: Mutex::new(Poller::new(tuning)),
             inbox: Mutex::new(inbox),
             has_changed: AtomicBool::new(false),
             asleep_until: AtomicU64::new(0),
@@ -141,7 +141,7 @@ impl Reactor {
 
     pub(crate) fn set_policy(&self, policy: WakePolicy) {
         let tuning = Tuning::of(policy);
-        self.inner.driver.lock().schedule.set_tuning(tuning);
+        self.inner.poller.lock().schedule.set_tuning(tuning);
         self.inner.inbox.lock().tuning = tuning;
     }
 
@@ -176,7 +176,7 @@ impl Reactor {
         Ok(())
     }
 
-    /// Hosts the driver as a task of this runtime in place of the thread.
+    /// Hosts the poller as a task of this runtime in place of the thread.
     ///
     /// # Errors
     /// See [`Device::run_reactor_on`](crate::Device::run_reactor_on).
@@ -198,15 +198,15 @@ impl Reactor {
         self.inner.watch(at, queue, run, partition, estimate, polled_for);
     }
 
-    /// Takes a turn as the driver, unless another thread does. A submission that spins calls this.
+    /// Takes a turn as the poller, unless another thread does. A submission that spins calls this.
     pub(crate) fn turn(&self, now: u64) {
         let inner = &self.inner;
         let mut found = AllFound::new();
-        if let Some(mut driver) = inner.driver.try_lock() {
-            driver.turn(inner, now, By::Submission, &mut found);
+        if let Some(mut poller) = inner.poller.try_lock() {
+            poller.turn(inner, now, By::Submission, &mut found);
             // What was behind an entry that ended may need the host before it would wake up.
             if !found.is_empty()
-                && let Some(next) = driver.schedule.next_for_host()
+                && let Some(next) = poller.schedule.next_for_host()
                 && next < inner.asleep_until.load(Ordering::Relaxed)
             {
                 inner.wake_before(&mut inner.inbox.lock(), next);
@@ -234,7 +234,7 @@ impl Reactor {
             }
         }
         self.inner.is_paused.store(true, Ordering::SeqCst);
-        drop(self.inner.driver.lock());
+        drop(self.inner.poller.lock());
         Paused(&self.inner)
     }
 }
@@ -289,7 +289,7 @@ impl ReactorInner {
         }
     }
 
-    /// The thread hosts the driver from now on.
+    /// The thread hosts the poller from now on.
     fn leave_to_thread(&self, inbox: &mut Inbox) {
         inbox.task.iter_mut().for_each(|task| task.is_hosting = false);
         self.asleep_until.store(0, Ordering::Relaxed);

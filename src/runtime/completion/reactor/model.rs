@@ -1,7 +1,7 @@
-//! The inbox, the driver and the sleep of the reactor's thread in miniature, in the model of loom.
+//! The inbox, the poller and the sleep of the reactor's thread in miniature, in the model of loom.
 //! Two entries on one queue are complete when they are polled. The thread sleeps until it is woken,
-//! because a model has no timers. Beside it, the submission queue in miniature: what is left to the thread is
-//! complete at once. `scripts/loom.sh` runs it.
+//! because a model has no timers. Beside it, the submission queue in miniature: what is left to the thread has
+//! ended at once. `scripts/loom.sh` runs it.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -17,7 +17,7 @@ use crate::runtime::completion::latch::Latch;
 const LATER: u64 = 1;
 
 struct ModelReactor {
-    driver: Mutex<VecDeque<usize>>,
+    poller: Mutex<VecDeque<usize>>,
     inbox: Mutex<ModelInbox>,
     has_changed: AtomicBool,
     asleep_until: AtomicU64,
@@ -45,7 +45,7 @@ impl ModelReactor {
     fn new(has_poller: [bool; 2]) -> Arc<Self> {
         let run = |has_poller| ModelRun { done: Latch::new(), has_poller: AtomicBool::new(has_poller) };
         Arc::new(Self {
-            driver: Mutex::default(),
+            poller: Mutex::default(),
             inbox: Mutex::default(),
             has_changed: AtomicBool::new(false),
             asleep_until: AtomicU64::new(0),
@@ -67,7 +67,7 @@ impl ModelReactor {
         Some(if oldest.has_poller.load(Ordering::Relaxed) { LATER } else { 0 })
     }
 
-    /// As `Driver::turn`: returns the entry that it has found complete.
+    /// As `Poller::turn`: returns the entry that it has found complete.
     fn drive(&self, entries: &mut VecDeque<usize>, is_host: bool) -> Option<usize> {
         if self.has_changed.load(Ordering::Relaxed) && self.has_changed.swap(false, Ordering::Acquire) {
             entries.extend(self.inbox().added.drain(..));
@@ -95,7 +95,7 @@ impl ModelReactor {
 
     /// As `Reactor::turn`, which a submission calls that spins.
     fn turn(&self) {
-        let Ok(mut entries) = self.driver.try_lock() else { return };
+        let Ok(mut entries) = self.poller.try_lock() else { return };
         let found = self.drive(&mut entries, false);
         if found.is_some()
             && let Some(next) = self.next_for_host(&entries)
@@ -122,7 +122,7 @@ impl ModelReactor {
                 let left = std::mem::take(&mut *self.left.lock().unwrap());
                 left.into_iter().for_each(|run| self.runs[run].done.set());
             }
-            let mut entries = self.driver.lock().unwrap();
+            let mut entries = self.poller.lock().unwrap();
             if let Some(run) = self.drive(&mut entries, true) {
                 drop(entries);
                 self.runs[run].done.set();

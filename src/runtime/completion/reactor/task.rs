@@ -10,7 +10,7 @@ use std::time::Duration;
 use tokio::runtime::Handle;
 
 use crate::runtime::completion::clock::now;
-use crate::runtime::completion::reactor::driver::{AllFound, dispatch};
+use crate::runtime::completion::reactor::poller::{AllFound, dispatch};
 use crate::runtime::completion::reactor::schedule::By;
 use crate::runtime::completion::reactor::timer::Timer;
 use crate::runtime::completion::reactor::{Inbox, ReactorInner};
@@ -22,7 +22,7 @@ use crate::types::Result;
 /// What the inbox knows of the task.
 pub(super) struct TaskState {
     timer: Arc<Timer>,
-    /// It hosts the driver, and not the thread.
+    /// It hosts the poller, and not the thread.
     pub(super) is_hosting: bool,
     /// When it should take its next turn at the latest.
     pub(super) due: u64,
@@ -41,7 +41,7 @@ impl TaskState {
 }
 
 impl ReactorInner {
-    /// Hosts the driver as a task of this runtime from now on.
+    /// Hosts the poller as a task of this runtime from now on.
     pub(super) fn run_as_task(self: &Arc<Self>, runtime: &Handle) -> Result<()> {
         let timer = Arc::new(Timer::new(runtime)?);
         let mut inbox = self.inbox.lock();
@@ -97,7 +97,7 @@ impl ReactorTask {
     /// Takes a turn. Before [`Step::Wait`] the timer is set to run out when the next one is due.
     fn turn(&self, found: &mut AllFound) -> Step {
         let reactor = &*self.reactor;
-        let mut driver = reactor.driver.lock();
+        let mut poller = reactor.poller.lock();
         {
             let mut inbox = reactor.inbox.lock();
             let Some(task) = self.state(&mut inbox) else { return Step::End };
@@ -108,23 +108,23 @@ impl ReactorTask {
             task.due = now();
             reactor.asleep_until.store(0, Ordering::Relaxed);
         }
-        driver.schedule.set_host(Host::Task);
+        poller.schedule.set_host(Host::Task);
         if !reactor.is_paused() {
-            driver.turn(reactor, now(), By::Host(Host::Task), found);
+            poller.turn(reactor, now(), By::Host(Host::Task), found);
         }
         if !found.is_empty() {
-            drop(driver);
+            drop(poller);
             dispatch(found);
             // The tasks that it has woken go on before it plans its sleep.
             return Step::Yield;
         }
-        let next = driver.schedule.next_for_host();
+        let next = poller.schedule.next_for_host();
         let mut inbox = reactor.inbox.lock();
-        let (is_closed, is_idle) = (inbox.is_closed, driver.schedule.is_idle());
+        let (is_closed, is_idle) = (inbox.is_closed, poller.schedule.is_idle());
         if reactor.has_changed.load(Ordering::Acquire) || next.is_some_and(|next| next <= now()) {
             return Step::Yield;
         }
-        inbox.many = driver.schedule.has_many();
+        inbox.many = poller.schedule.has_many();
         let Some(task) = self.state(&mut inbox) else { return Step::End };
         if !task.is_hosting {
             // The thread found that this took too long.

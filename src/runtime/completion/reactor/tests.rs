@@ -118,7 +118,7 @@ async fn a_device_that_can_notify_is_polled_only_for_spins_and_for_many_runs() {
     for _ in 0..3 {
         let submission = exec.submit();
         control.complete_all();
-        assert!(submission.event().run().is_done(), "the device has notified");
+        assert!(submission.event().run().has_ended(), "the device has notified");
         submission.await.unwrap();
         (0..20).for_each(|_| estimator.record_duration(Duration::from_secs(1)));
     }
@@ -126,7 +126,7 @@ async fn a_device_that_can_notify_is_polled_only_for_spins_and_for_many_runs() {
     let submissions = [exec.submit(), exec.submit(), exec.submit()];
     control.complete_all();
     for submission in submissions {
-        assert!(!submission.event().run().is_done(), "the first was to be polled by its submission");
+        assert!(!submission.event().run().has_ended(), "the first was to be polled by its submission");
         assert!(submission.is_finished());
     }
 }
@@ -135,7 +135,7 @@ async fn a_device_that_can_notify_is_polled_only_for_spins_and_for_many_runs() {
 struct Over;
 
 impl Pending for Over {
-    fn is_over(&self, _: usize) -> bool {
+    fn has_ended(&self, _: usize) -> bool {
         true
     }
 
@@ -153,7 +153,7 @@ impl Pending for Over {
 
     fn set_near(&self, _: u64) {}
 
-    fn complete(&self, _: usize, _: Result<()>, _: Option<Sample>) {}
+    fn end(&self, _: usize, _: Result<()>, _: Option<Sample>) {}
 }
 
 #[test]
@@ -169,7 +169,7 @@ fn runs_that_submissions_poll_wake_the_thread_for_the_first_of_them_only() {
         let _paused = reactor.pause();
         submit();
         reactor.turn(now() + 1_000_000_000);
-        assert!(reactor.inner.driver.lock().schedule.is_idle(), "the submission has seen the end");
+        assert!(reactor.inner.poller.lock().schedule.is_idle(), "the submission has seen the end");
     }
     // The thread has been woken, and falls asleep again.
     let until = loop {
@@ -192,7 +192,7 @@ struct PanicsOnce {
 }
 
 impl Pending for PanicsOnce {
-    fn is_over(&self, _: usize) -> bool {
+    fn has_ended(&self, _: usize) -> bool {
         false
     }
 
@@ -211,7 +211,7 @@ impl Pending for PanicsOnce {
 
     fn set_near(&self, _: u64) {}
 
-    fn complete(&self, _: usize, result: Result<()>, _: Option<Sample>) {
+    fn end(&self, _: usize, result: Result<()>, _: Option<Sample>) {
         self.ended.send(result.is_ok()).unwrap();
     }
 }
@@ -240,7 +240,7 @@ impl Submitter for FirstTurn {
         false
     }
 
-    fn has_completed(&self) -> bool {
+    fn has_ended(&self) -> bool {
         false
     }
 

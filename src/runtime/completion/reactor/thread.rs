@@ -1,4 +1,4 @@
-//! The reactor's thread: it hosts the driver, unless a task does, and submits the runs that were left to it.
+//! The reactor's thread: it hosts the poller, unless a task does, and submits the runs that were left to it.
 
 use std::thread;
 use std::time::Duration;
@@ -6,14 +6,14 @@ use std::time::Duration;
 use parking_lot::MutexGuard;
 
 use crate::runtime::completion::clock::{nanoseconds, now};
-use crate::runtime::completion::reactor::driver::{AllFound, dispatch};
+use crate::runtime::completion::reactor::poller::{AllFound, dispatch};
 use crate::runtime::completion::reactor::schedule::By;
 use crate::runtime::completion::reactor::{Inbox, ReactorInner};
 use crate::runtime::completion::submitter::Submitter;
 use crate::runtime::completion::tuning::Host;
 use crate::sync::Ordering;
 
-/// How many turns the submitter has between two turns of the driver, which are needed less often.
+/// How many turns the submitter has between two turns of the poller, which are needed less often.
 const SUBMITTER_TURNS: usize = 16;
 
 /// How often the thread sees to it that the reactor's task takes its turns.
@@ -47,24 +47,24 @@ impl ReactorInner {
                 self.sleep(&mut self.inbox.lock(), Some(now() + 1_000_000));
                 continue;
             }
-            let mut driver = self.driver.lock();
-            driver.schedule.set_host(Host::Thread);
-            driver.turn(self, now(), By::Host(Host::Thread), &mut found);
+            let mut poller = self.poller.lock();
+            poller.schedule.set_host(Host::Thread);
+            poller.turn(self, now(), By::Host(Host::Thread), &mut found);
             if !found.is_empty() {
-                drop(driver);
+                drop(poller);
                 dispatch(&mut found);
                 continue;
             }
-            let next = driver.schedule.next_for_host();
+            let next = poller.schedule.next_for_host();
             let is_due = next.is_some_and(|next| next <= now());
             if is_due || is_submitting {
-                drop(driver);
+                drop(poller);
                 if !is_submitting {
                     thread::yield_now();
                 }
                 continue;
             }
-            let is_idle = driver.schedule.is_idle();
+            let is_idle = poller.schedule.is_idle();
             let mut inbox = self.inbox.lock();
             if self.has_changed.load(Ordering::Acquire) || inbox.host() == Host::Task {
                 continue;
@@ -72,10 +72,10 @@ impl ReactorInner {
             if inbox.is_closed && is_idle {
                 return;
             }
-            inbox.many = driver.schedule.has_many();
-            let until = next.or_else(|| driver.schedule.idle_until(now()));
+            inbox.many = poller.schedule.has_many();
+            let until = next.or_else(|| poller.schedule.idle_until(now()));
             self.asleep_until.store(until.unwrap_or(u64::MAX), Ordering::Relaxed);
-            drop(driver);
+            drop(poller);
             self.sleep(&mut inbox, until);
             if inbox.host() == Host::Thread {
                 self.asleep_until.store(0, Ordering::Relaxed);
@@ -114,12 +114,12 @@ impl ReactorInner {
         self.sleep(&mut inbox, until);
     }
 
-    /// Sleeps until it is woken or until a time, unless there is something to submit or to complete.
+    /// Sleeps until it is woken or until a time, unless there is something to submit or to end.
     fn sleep(&self, inbox: &mut MutexGuard<'_, Inbox>, until: Option<u64>) {
         // Under the lock of the inbox: a submitter that is set later than this wakes the thread.
         let submitter = self.submitter.get();
         if let Some(submitter) = submitter {
-            if submitter.has_completed() {
+            if submitter.has_ended() {
                 return MutexGuard::unlocked(inbox, || submitter.settle());
             }
             if !submitter.fall_asleep() {

@@ -68,10 +68,10 @@ fn take_place(view: &View, mode: AccessMode, holder: FenceHolder, may_wait: bool
     let accesses = MergedAccesses::from(view.access(mode));
     let mut before = Vec::new();
     // Dropped after the locks: the last reference to an executable or to a run may be among them.
-    let (mut others, mut finished) = (Vec::new(), Predecessors::new());
+    let (mut others, mut ended) = (Vec::new(), Predecessors::new());
     let mut register = lock_register(&view.allocation);
     register.contest(&view.allocation, None, &accesses, &mut others);
-    register.in_flight.take_finished(&mut finished);
+    register.in_flight.take_ended(&mut ended);
     register.in_flight.before(None, &accesses, |one| before.push(one.awaited()));
     let mut lease = register.in_flight.fence(holder);
     if may_wait || before.is_empty() {
@@ -105,7 +105,7 @@ pub(crate) fn guard_of(allocation: &Allocation) -> Option<Predecessor> {
 
 /// Makes known which memory later runs of an executable use, and none of `before` beside it: the next
 /// submission comes after guards and runs of others that conflict with these uses, and they after it. What
-/// its runs in flight use stays on record until they are over. The accesses of each allocation are
+/// its runs in flight use stays on record until they have ended. The accesses of each allocation are
 /// [merged](crate::runtime::execution::accesses::merged).
 pub(crate) fn register(
     executable: &Arc<ExecutableInner>,
@@ -163,12 +163,12 @@ pub(crate) fn lock_all<'a>(
 }
 
 impl Order<'_> {
-    /// Adds what a new run has to wait for beside earlier runs of its owner, each once. Moves out what is
-    /// over.
-    pub(crate) fn add_predecessors(&mut self, predecessors: &mut Predecessors, finished: &mut Predecessors) {
+    /// Adds what a new run has to wait for beside earlier runs of its owner, each once. Moves out what has
+    /// ended.
+    pub(crate) fn add_predecessors(&mut self, predecessors: &mut Predecessors, ended: &mut Predecessors) {
         let own = predecessors.len();
         for (register, one) in &mut self.registers {
-            register.in_flight.take_finished(finished);
+            register.in_flight.take_ended(ended);
             register.in_flight.before(self.owner, &one.accesses, |earlier| {
                 predecessors.push(earlier.predecessor_of(&one.accesses));
             });
@@ -182,7 +182,7 @@ impl Order<'_> {
     /// Records the run of a single command, as [`record`](Self::record) does that of an executable.
     pub(crate) fn record_command(mut self, run: &Arc<Run>, superseded: &mut Predecessors) {
         for (register, one) in &mut self.registers {
-            if !run.is_done() {
+            if !run.has_ended() {
                 register.in_flight.take_superseded(self.owner, &one.accesses, superseded);
                 register.in_flight.record(Predecessor::Run(run.clone()), self.owner, one.accesses.clone());
             }
@@ -190,7 +190,7 @@ impl Order<'_> {
     }
 
     /// Records a run that has started or waits to be started. Moves out what need not be waited for beside
-    /// it. One that is done already may have been refused: nothing ends before such a run.
+    /// it. One that has ended already may have been refused: nothing ends before such a run.
     pub(crate) fn record(
         mut self,
         state: &mut ExecutableState,
@@ -199,11 +199,11 @@ impl Order<'_> {
     ) {
         let Some(id) = self.owner else { return };
         for (register, one) in &mut self.registers {
-            if !run.is_done() {
+            if !run.has_ended() {
                 register.in_flight.take_superseded(Some(id), &one.accesses, superseded);
             }
             if register.is_contested(id, &one.accesses) || register.lingers() {
-                if !run.is_done() {
+                if !run.has_ended() {
                     register.in_flight.record(Predecessor::Run(run.clone()), Some(id), one.accesses.clone());
                 }
             } else {
@@ -411,11 +411,11 @@ mod tests {
         drop(other);
         drop(given_up);
         settle(&runtime);
-        assert!(!abandoned.event().run().is_done(), "it ends in its turn");
+        assert!(!abandoned.event().run().has_ended(), "it ends in its turn");
         assert!(!waiting.event().run().is_all_enqueued(), "it starts in its turn");
         drop(held);
         settle(&runtime);
-        assert!(abandoned.event().run().is_done());
+        assert!(abandoned.event().run().has_ended());
         control.complete_all();
         runtime.block_on(waiting).unwrap();
     }

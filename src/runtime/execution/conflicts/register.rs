@@ -1,4 +1,4 @@
-//! The register of one allocation: which executables use it, and which uses of it may not be over yet.
+//! The register of one allocation: which executables use it, and which uses of it may not have ended.
 
 use std::sync::atomic::{Ordering, fence};
 use std::sync::{Arc, Weak};
@@ -172,7 +172,7 @@ impl Register {
     }
 }
 
-/// Uses of an allocation that may not be over.
+/// Uses of an allocation that may not have ended.
 #[derive(Default)]
 pub(super) struct RecordedUses {
     /// Those that write, oldest first.
@@ -181,9 +181,9 @@ pub(super) struct RecordedUses {
     reading: Vec<Use>,
     /// How many uses have been recorded.
     recorded: u64,
-    /// How many uses there have to be before those that are over are taken out.
+    /// How many uses there have to be before those that have ended are taken out.
     sweep_at: usize,
-    /// A fence that may be over, for the next guard.
+    /// A fence that may have ended, for the next guard.
     spare: Option<Arc<Fence>>,
 }
 
@@ -209,7 +209,7 @@ impl Use {
     fn is_before(&self, owner: Option<ExecutableId>, accesses: &[Access]) -> bool {
         #[cfg(test)]
         tests::LOOKED_AT.set(tests::LOOKED_AT.get() + 1);
-        !self.is_of(owner) && conflict(&self.accesses, accesses) && !self.by.is_over()
+        !self.is_of(owner) && conflict(&self.accesses, accesses) && !self.by.has_freed_memory()
     }
 
     /// For a guard that waits for this use.
@@ -233,7 +233,7 @@ impl RecordedUses {
         self.writing.iter().chain(&self.reading)
     }
 
-    /// Uses of others that conflict with these accesses and are not over.
+    /// Uses of others that conflict with these accesses and have not ended.
     pub(super) fn conflicts(
         &self,
         owner: Option<ExecutableId>,
@@ -242,7 +242,7 @@ impl RecordedUses {
         self.all().filter(move |one| one.is_before(owner, accesses)).map(|one| &one.by)
     }
 
-    /// A guard that is not over.
+    /// A guard that has not ended.
     pub(super) fn guard(&self) -> Option<&Predecessor> {
         let is_guard = |by: &&Predecessor| matches!(by, Predecessor::Fence(fence) if !fence.is_lifted());
         self.all().map(|one| &one.by).find(is_guard)
@@ -271,13 +271,13 @@ impl RecordedUses {
         }
     }
 
-    /// Takes out what is over, unless that is at most about half of what there is.
-    pub(super) fn take_finished(&mut self, finished: &mut Predecessors) {
+    /// Takes out what has ended, unless that is at most about half of what there is.
+    pub(super) fn take_ended(&mut self, finished: &mut Predecessors) {
         // Doubled, so that on average a new use pays for few old ones, however many are in flight.
         if self.writing.len() + self.reading.len() >= self.sweep_at {
             #[cfg(test)]
             tests::LOOKED_AT.set(tests::LOOKED_AT.get() + self.all().count());
-            self.take_out(true, |one| one.by.is_over(), finished);
+            self.take_out(true, |one| one.by.has_freed_memory(), finished);
             self.sweep_at = 2 * (self.writing.len() + self.reading.len());
         }
     }
@@ -333,7 +333,7 @@ impl RecordedUses {
     }
 
     fn record_last(&mut self, state: &ExecutableState, user: &User) {
-        if let Some(run) = state.last_unfinished().filter(|run| run.number() > user.since) {
+        if let Some(run) = state.last_in_flight().filter(|run| run.number() > user.since) {
             self.record(Predecessor::Run(run), Some(user.id), user.accesses.clone());
         }
     }
@@ -348,7 +348,7 @@ fn writes(accesses: &[Access]) -> bool {
 fn alive(executable: &Weak<ExecutableInner>) -> Option<Arc<ExecutableInner>> {
     let alive = executable.upgrade();
     if alive.is_none() {
-        // A run lets go of its executable when it is over, and letting go is a release; but an upgrade that
+        // A run lets go of its executable when it has ended, and letting go is a release; but an upgrade that
         // fails is no acquire by itself.
         fence(Ordering::Acquire);
     }
@@ -442,7 +442,7 @@ pub(super) mod tests {
             for step in steps {
                 match step {
                     GuardStep::Ask(access) => {
-                        register.take_finished(&mut scrap);
+                        register.take_ended(&mut scrap);
                         let (accesses, mut before) = (MergedAccesses::from(access), Vec::new());
                         register.before(None, &accesses, |one| before.push(one.awaited()));
                         let mut guard = register.fence(FenceHolder::Update);
@@ -481,7 +481,7 @@ pub(super) mod tests {
                 match step {
                     Step::Start { executable, accesses } => {
                         let (owner, accesses) = (Some(ids[executable]), merged(&accesses));
-                        register.take_finished(&mut scrap);
+                        register.take_ended(&mut scrap);
                         let number = |by: &Predecessor| runs.iter().position(|run| match (by, &run.lease) {
                             (Predecessor::Fence(fence), Some(lease)) => Arc::ptr_eq(fence, lease.fence()),
                             _ => false,
@@ -512,15 +512,15 @@ pub(super) mod tests {
                         runs.push(Started { executable, accesses, lease: Some(lease), after });
                     }
                     Step::End(index) => {
-                        let is_over = |&one: &usize| runs[one].lease.is_none();
+                        let has_ended = |&one: &usize| runs[one].lease.is_none();
                         let last = |at: usize| {
                             runs[..at].iter().rposition(|run| run.executable == runs[at].executable)
                         };
                         let may_end: Vec<_> = (0..runs.len())
                             .filter(|&at| runs[at].lease.is_some())
                             .filter(|&at| {
-                                let own_is_over = last(at).is_none_or(|last| is_over(&last));
-                                own_is_over && runs[at].after.iter().all(is_over)
+                                let own_has_ended = last(at).is_none_or(|last| has_ended(&last));
+                                own_has_ended && runs[at].after.iter().all(has_ended)
                             })
                             .collect();
                         if !may_end.is_empty() {

@@ -1,49 +1,59 @@
-//! The end of partitions, and with the last of them of the run.
+//! The end of partitions, and with the last of them of the run: seen by polls and notifications, recorded with
+//! its failure, passed on to what waits for it.
+//!
+//! A device that is lost fails everything pending on it with one error, which knows no node. What had not
+//! started is not to blame, and that is known here.
 
 use std::sync::Arc;
 
 use crate::hal::EventStatus;
 use crate::runtime::completion::clock;
-use crate::runtime::execution::deadline;
-use crate::runtime::execution::partitions::PartitionExec;
-use crate::runtime::execution::run::cancel::cancelled;
-use crate::runtime::execution::run::extras::{RunExtras, UntilEnd};
-use crate::runtime::execution::run::host_scheduler::{HostScheduler, Ready};
+use crate::runtime::completion::estimate::Sample;
+use crate::runtime::completion::pending::Pending;
+use crate::runtime::execution::run::launch::{HostScheduler, Ready, cancelled};
 use crate::runtime::execution::run::order::end_in_order;
-use crate::runtime::execution::run::{ENQUEUED, FAILED, Go, Run, RunInner, SUCCEEDED};
-use crate::runtime::execution::template::{RunOwner, RunTemplate};
+use crate::runtime::execution::run::parts::{RunExtras, UntilEnd};
+use crate::runtime::execution::run::{ENQUEUED, FAILED, Predecessor, Run, RunInner, SUCCEEDED, WAITING};
+use crate::runtime::execution::template::{PartitionExec, RunOwner, RunTemplate};
 use crate::runtime::resource::device::Device;
-use crate::sync::Ordering;
+use crate::sync::{Ordering, fence};
 use crate::types::{Error, ErrorKind, Result};
 use crate::util::deferred_drop::{Failure, drop_later};
 use crate::util::panics::catch_and_log;
 
-impl Run {
-    /// A partition does not start because of the others. Gives back what that makes ready.
-    pub(crate) fn skip(&self, partition: usize, why: Go) -> Ready {
-        match why {
-            Go::Cancel => self.end(partition, Err(cancelled())),
-            Go::Late => self.end(partition, Err(deadline::exceeded())),
-            Go::Start | Go::Skip => self.end_with(partition, None, FAILED),
-        }
-    }
+/// How a partition has ended.
+pub(crate) enum Ended {
+    Succeeded,
+    Failed(Failure),
+    /// Its run was cancelled before it started.
+    Cancelled,
+    /// It was given up before it started, as another has failed.
+    Abandoned,
+}
 
+impl From<Result<()>> for Ended {
+    fn from(result: Result<()>) -> Self {
+        result.map_or_else(|error| Self::Failed(Failure::new(error)), |()| Self::Succeeded)
+    }
+}
+
+impl Run {
     /// Nothing of the run has started, and nothing will. The error comes from outside the run: it keeps the
     /// place it names.
     pub(crate) fn abandon(&self, error: &Error) {
         self.set_failure(&mut self.inner.lock(), Failure::new(error.clone()));
         if self.slots.is_empty() {
-            return self.complete();
+            return self.end_run();
         }
         for partition in 0..self.slots.len() {
             // What that makes ready ends here as well.
-            let _ = self.end_with(partition, None, FAILED);
+            let _ = self.end(partition, Ended::Abandoned);
         }
     }
 
-    /// A partition is final; starts what that makes ready.
-    pub(crate) fn finish(&self, partition: usize, result: Result<()>) {
-        let ready = self.end(partition, result);
+    /// A partition has ended: starts what that makes ready.
+    pub(crate) fn end_then_start(&self, partition: usize, ended: impl Into<Ended>) {
+        let ready = self.end(partition, ended);
         if let Some(scheduler) = self.scheduler_for(&ready) {
             scheduler.start(ready);
         }
@@ -53,18 +63,20 @@ impl Run {
         if ready.is_empty() { None } else { self.extra(|extras| extras.until_end.scheduler.clone()) }
     }
 
-    /// A partition is final. Only the first call for a partition counts: a device, the reactor and
-    /// a task may all see it. Gives back the partitions that the caller has to start, as they
-    /// waited for this one last.
+    /// A partition has ended. Only the first call for a partition counts: a device, the reactor and a task may
+    /// all see it. Gives back the partitions that the caller has to start, as they waited for this one last.
     #[must_use]
-    pub(crate) fn end(&self, partition: usize, result: Result<()>) -> Ready {
-        match result {
-            Ok(()) => self.end_with(partition, None, SUCCEEDED),
-            Err(error) => self.end_with(partition, Some(Failure::new(error)), FAILED),
-        }
+    pub(crate) fn end(&self, partition: usize, ended: impl Into<Ended>) -> Ready {
+        let (state, failure) = match ended.into() {
+            Ended::Succeeded => (SUCCEEDED, None),
+            Ended::Failed(failure) => (FAILED, Some(failure)),
+            Ended::Cancelled => (FAILED, Some(Failure::new(cancelled()))),
+            Ended::Abandoned => (FAILED, None),
+        };
+        self.end_as(partition, state, failure)
     }
 
-    pub(super) fn end_with(&self, partition: usize, failure: Option<Failure>, state: u8) -> Ready {
+    fn end_as(&self, partition: usize, state: u8, failure: Option<Failure>) -> Ready {
         let mut ready = Ready::new();
         let failed = failure.is_some();
         if let Some(failure) = failure {
@@ -84,10 +96,10 @@ impl Run {
             self.slots[partition].measure_until(clock::now);
         }
         let succeeded = state == SUCCEEDED;
-        self.trace_end(partition, succeeded);
-        // Each partition counts once, and this one has not been counted yet: at 1 all others are
-        // over, and none waits.
-        let last = self.progress.unfinished.load(Ordering::Acquire) == 1;
+        self.tell_trace(|trace| trace.partition_ended(partition, succeeded));
+        // Each partition counts once, and this one has not been counted yet: at 1 all others have
+        // ended, and none waits.
+        let last = self.progress.not_ended.load(Ordering::Acquire) == 1;
         if failed || !last {
             // Cloned: the others may still need it.
             let Some(owner) = self.inner.lock().owner.clone() else { return ready };
@@ -97,10 +109,17 @@ impl Run {
                 }
             }
         }
-        if last || self.progress.unfinished.fetch_sub(1, Ordering::AcqRel) == 1 {
-            self.complete();
+        if last || self.progress.not_ended.fetch_sub(1, Ordering::AcqRel) == 1 {
+            self.end_run();
         }
         ready
+    }
+
+    /// Lets the next runs know how long this one's partitions took.
+    fn learn(&self, template: &RunTemplate) {
+        for (slot, partition) in self.slots.iter().zip(&template.partitions) {
+            slot.took().into_iter().for_each(|took| partition.estimator.record(Sample::Exact(took)));
+        }
     }
 
     pub(super) fn record_failure(&self, owner: &dyn RunOwner, partition: usize, failure: Failure) {
@@ -142,8 +161,8 @@ impl Run {
         depends_on.iter().find_map(|run| run.result().err())
     }
 
-    /// All partitions are over. The first call in the run's turn ends it; later ones find its result final.
-    pub(super) fn complete(&self) {
+    /// All partitions have ended. The first call in the run's turn ends it; later ones find its result there.
+    pub(super) fn end_run(&self) {
         // Devices have run one that has succeeded in its turn.
         if self.has_failed() && !self.is_in_turn() {
             return;
@@ -153,12 +172,12 @@ impl Run {
             let Some(owner) = inner.owner.take() else {
                 let until_end = inner.extras.if_made(|extras| std::mem::take(&mut extras.until_end));
                 drop(inner);
-                self.done.set();
+                self.ended.set();
                 return drop(until_end);
             };
-            // Under the lock: a thread that finds no owner finds this done.
+            // Under the lock: a thread that finds no owner finds all of this noted.
             let failure = inner.failure();
-            self.has_ended(&*owner, failure);
+            self.note_end(&*owner, failure);
             self.metrics.ended(failure.map(|failure| failure.kind()));
             (owner, inner.extras.if_made(RunExtras::end))
         };
@@ -170,17 +189,17 @@ impl Run {
         if let Some(in_flight) = self.in_flight() {
             in_flight.fetch_sub(1, Ordering::Relaxed);
         }
-        // Over on their devices, whose notifications may lag.
+        // Ended on their devices, whose notifications may lag.
         end_in_order(&depends_on);
         // What listens may format an error of the user's.
-        trace.iter().for_each(|trace| catch_and_log("what traces a run", || self.finish_trace(trace)));
+        trace.iter().for_each(|trace| catch_and_log("what traces a run", || trace.end(self)));
         let may_run = self.has_failed() && may_still_run(&owner);
         let is_given_up = || comes_after.iter().any(|earlier| earlier.given_up().is_some());
         if may_run || self.has_failed() && is_given_up() {
             // Before it can be seen to have ended.
             self.progress.given_up.store(true, Ordering::Release);
         }
-        self.done.set();
+        self.ended.set();
         if may_run {
             Arc::clone(&owner).keep_for_ever();
         }
@@ -197,7 +216,7 @@ impl Run {
     }
 }
 
-/// Whether a device of the run is lost because its driver no longer says whether work is over.
+/// Whether a device of the run is lost because its driver no longer says whether work has ended.
 pub(crate) fn may_still_run(template: &RunTemplate) -> bool {
     let mut devices = template.partitions.iter().filter_map(PartitionExec::device);
     devices.any(|device| device.hal().may_still_run())
@@ -209,6 +228,233 @@ fn says_enough(inner: &RunInner, later: &Failure) -> bool {
     let is_stop =
         |failure: &Failure| matches!(failure.kind(), ErrorKind::Cancelled | ErrorKind::DeadlineExceeded);
     inner.failure().is_some_and(|earlier| !is_stop(earlier) || is_stop(later))
+}
+
+impl Run {
+    /// The outcome of a partition that was enqueued, once its device has one.
+    pub(super) fn outcome(&self, partition: usize) -> Option<Result<()>> {
+        let status = match self.slots[partition].state.load(Ordering::Acquire) {
+            WAITING if self.is_in_batch() => self.batch_status()?,
+            ENQUEUED => self.event(partition)?.status(),
+            _ => return None,
+        };
+        outcome(status)
+    }
+
+    /// Whether a poll would end a partition.
+    pub(super) fn has_unseen_end(&self) -> bool {
+        let first = self.progress.oldest.load(Ordering::Relaxed) as usize;
+        !self.has_ended() && (first..self.slots.len()).any(|partition| self.outcome(partition).is_some())
+    }
+
+    /// Whether the run has ended. Asks the devices, also those that notify, because notifications may come
+    /// late and out of order. Ends the run if so, which may wake tasks and drop buffers: not for callers
+    /// that hold a lock.
+    pub(crate) fn is_finished(&self) -> bool {
+        if !self.has_ended() {
+            self.poll_events();
+            if self.awaits_turn() {
+                end_in_order(&self.predecessors());
+            }
+            // Another thread that has ended the last partition may not have come to say so yet.
+            if !self.slots.is_empty()
+                && (0..self.slots.len()).all(|partition| self.has_partition_ended(partition))
+            {
+                self.end_run();
+            }
+        }
+        self.has_ended()
+    }
+
+    /// Polls the partitions in the order of the plan, up to the first that has not ended.
+    pub(super) fn poll_events(&self) {
+        let mut oldest = self.progress.oldest.load(Ordering::Relaxed) as usize;
+        while oldest < self.slots.len() && (self.has_partition_ended(oldest) || self.poll_partition(oldest)) {
+            oldest += 1;
+        }
+        self.progress.oldest.fetch_max(oldest as u32, Ordering::Relaxed);
+    }
+
+    /// Polls one partition; whether it has ended.
+    fn poll_partition(&self, partition: usize) -> bool {
+        self.outcome(partition).is_some_and(|outcome| {
+            self.end_then_start_later(partition, outcome);
+            true
+        })
+    }
+
+    /// A device has notified of a partition: its event has ended, even if the enqueue has not returned yet.
+    pub(super) fn poll_event(&self, partition: usize) {
+        if let Some(outcome) = self.event(partition).and_then(|event| outcome(event.status())) {
+            self.end_then_start_later(partition, outcome);
+        }
+    }
+
+    /// A partition has ended: starts in a task what that makes ready.
+    pub(super) fn end_then_start_later(&self, partition: usize, outcome: Result<()>) {
+        let ready = self.end(partition, outcome);
+        if let Some(scheduler) = self.scheduler_for(&ready) {
+            scheduler.start_later(ready);
+        }
+    }
+
+    /// Whether a device still runs a partition, where only the ends of the tails are polled for.
+    pub(super) fn has_pending_before_tails(&self) -> bool {
+        let is_pending = |partition| self.is_enqueued(partition) && self.outcome(partition).is_none();
+        (0..self.slots.len()).any(is_pending) && self.owner().is_some_and(|owner| owner.polls_tails)
+    }
+
+    /// Ends the partitions before the tails, once all tails have ended: no other thread polls for them.
+    pub(super) fn end_before_tails(&self, template: &RunTemplate) {
+        if self.has_ended() {
+            return;
+        }
+        // Of two threads that each end a tail, the later one sees both.
+        fence(Ordering::SeqCst);
+        if !template.tails.iter().all(|&tail| self.has_partition_ended(tail as usize)) {
+            return;
+        }
+        if !template.tails.iter().all(|&tail| self.has_succeeded(tail as usize)) {
+            return self.poll_events();
+        }
+        for partition in self.progress.oldest.load(Ordering::Relaxed) as usize..self.slots.len() {
+            if self.slots[partition].state.load(Ordering::Acquire) == ENQUEUED {
+                // Nothing waits for the host.
+                let _ = self.end(partition, Ok(()));
+            }
+        }
+    }
+}
+
+fn outcome(status: EventStatus) -> Option<Result<()>> {
+    match status {
+        EventStatus::Complete => Some(Ok(())),
+        EventStatus::Failed(error) => Some(Err(error)),
+        EventStatus::Pending | EventStatus::Idle => None,
+    }
+}
+
+impl Pending for Run {
+    fn has_ended(&self, partition: usize) -> bool {
+        self.has_partition_ended(partition)
+    }
+
+    fn poll(&self, partition: usize) -> Option<Result<()>> {
+        // A lost device fails a tail at once, while another device may still run what comes before the tail.
+        // Only the polls of the tail will see that end.
+        self.outcome(partition).filter(|outcome| outcome.is_ok() || !self.has_pending_before_tails())
+    }
+
+    fn has_poller(&self) -> bool {
+        self.waiting.is_polled_by_submission() || self.waiting.near_for().is_some()
+    }
+
+    fn is_awaited(&self, partition: usize) -> bool {
+        self.ended.is_awaited()
+            && (self.is_last(partition) || self.owner().is_some_and(|owner| owner.polls_tails))
+    }
+
+    fn set_near(&self, until: u64) {
+        self.set_near(until);
+    }
+
+    fn end(&self, partition: usize, result: Result<()>, sample: Option<Sample>) {
+        // Gone if another thread has seen the run end.
+        let Some(owner) = self.owner() else { return };
+        if let Some(sample) = sample {
+            owner.partitions[partition].estimator.record(sample);
+        }
+        self.end_then_start_later(partition, result);
+        if owner.polls_tails {
+            self.end_before_tails(&owner);
+        }
+    }
+}
+
+impl Run {
+    /// Adds to an error with which a partition ended where it happened, as far as that is known.
+    pub(super) fn locate(&self, template: &RunTemplate, partition: usize, error: Error) -> Error {
+        let labels = &template.labels;
+        let enqueued = self.state(partition) != WAITING || self.is_in_batch();
+        match error.kind() {
+            ErrorKind::DeviceLost if !enqueued => {
+                let why = "the device was lost before this partition could start";
+                labels.place(partition, error.with_note(why))
+            }
+            ErrorKind::DeviceLost if self.is_behind(template) => {
+                let why = "this submission was queued behind another that was still in flight";
+                labels.place(partition, error.with_note(why))
+            }
+            ErrorKind::DeviceLost => {
+                labels.locate_among(&self.suspects(template, partition), partition, error)
+            }
+            ErrorKind::Driver if enqueued => labels.locate_among(&[partition as u32], partition, error),
+            _ => labels.locate(partition, error),
+        }
+    }
+
+    /// Partitions that may have been running on what was lost when this one was: nothing that they
+    /// come after was pending. They need not all be on its device, which may have taken others of
+    /// its driver with it.
+    fn suspects(&self, template: &RunTemplate, partition: usize) -> Vec<u32> {
+        let device = template.partitions[partition].device();
+        let running = |&index: &u32| {
+            let other = &template.partitions[index as usize];
+            self.is_lost(index as usize, other.device() == device)
+                && other.predecessors.iter().all(|&before| self.is_known_to_have_succeeded(before as usize))
+        };
+        (0..template.partitions.len() as u32).filter(running).collect()
+    }
+
+    fn is_lost(&self, partition: usize, on_lost_device: bool) -> bool {
+        let event = self.event(partition).filter(|_| self.state(partition) == ENQUEUED);
+        event.is_some_and(|event| match event.status() {
+            EventStatus::Failed(error) => error.kind() == ErrorKind::DeviceLost,
+            // It is about to fail as well.
+            EventStatus::Pending => on_lost_device,
+            EventStatus::Complete | EventStatus::Idle => false,
+        })
+    }
+
+    pub(super) fn is_known_to_have_succeeded(&self, partition: usize) -> bool {
+        match self.state(partition) {
+            SUCCEEDED => true,
+            ENQUEUED => {
+                self.event(partition).is_some_and(|event| matches!(event.status(), EventStatus::Complete))
+            }
+            _ => false,
+        }
+    }
+
+    /// Whether devices had this run wait for another that did not end, but for the loss.
+    fn is_behind(&self, template: &RunTemplate) -> bool {
+        if template.ended.load(Ordering::Acquire) + 1 < self.number {
+            return true;
+        }
+        let others: Vec<_> = self.comes_after().iter().filter_map(Predecessor::run).collect();
+        end_in_order(&others);
+        others.iter().any(|run| {
+            !run.has_ended() || run.result().is_err_and(|error| error.kind() == ErrorKind::DeviceLost)
+        })
+    }
+
+    /// The run has ended: the next one of the executable has not waited for it in vain, unless its
+    /// device is lost.
+    pub(super) fn note_end(&self, owner: &dyn RunOwner, failure: Option<&Failure>) {
+        let lost = failure.is_some_and(|error| error.kind() == ErrorKind::DeviceLost);
+        let ended = &owner.template().ended;
+        // Several are seen to end in any order.
+        if !lost && ended.load(Ordering::Relaxed) < self.number {
+            ended.store(self.number, Ordering::Release);
+        }
+        if let Some(failure) = failure {
+            owner.failed(failure.error());
+        }
+    }
+
+    pub(super) fn state(&self, partition: usize) -> u8 {
+        self.slots[partition].state.load(Ordering::Acquire)
+    }
 }
 
 #[cfg(test)]
@@ -339,5 +585,90 @@ mod tests {
         let subscriber = tracing_subscriber::registry().with(Formatting);
         let ended = tracing::subscriber::with_default(subscriber, || runtime.block_on(submitted));
         assert_eq!(ended.expect("it ends").unwrap_err().kind(), ErrorKind::HostTaskFailed);
+    }
+}
+
+#[cfg(test)]
+mod polling_tests {
+    use std::time::Duration;
+
+    use tokio::time::timeout;
+
+    use crate::backend::host::{self, HostOptions};
+    use crate::graph::NodeId;
+    use crate::kernel::RawKernel;
+    use crate::runtime::completion::pending::Pending;
+    use crate::runtime::{Device, Graph, Submission};
+    use crate::testing::{FakeDevice, FakeOptions};
+    use crate::types::{Error, ErrorKind, Range};
+
+    /// Kernels in a chain, on two devices in turn that wait for each other; one of them fails, if
+    /// that is asked for. Nobody but the submission looks.
+    fn finished_chain(failing: Option<usize>) -> Submission {
+        let devices = [(); 2].map(|()| {
+            let options = HostOptions::new().threads(2).polled(true).peer_access(true);
+            Device::from_hal(host::open(options).unwrap())
+        });
+        let mut graph = Graph::new(&devices[0]);
+        let mut last = None;
+        for step in 0..9 {
+            let kernel = RawKernel::new("step").host(move |_, _| match failing == Some(step) {
+                true => Err(Error::new(ErrorKind::Driver, "as it should")),
+                false => Ok(()),
+            });
+            let name = format!("step {step}");
+            let node = graph.launch(kernel.call(), Range::linear(1)).on(&devices[step % 2]).name(name);
+            last = Some(node.after(last).id());
+        }
+        let exec = graph.finalize().unwrap();
+        assert_eq!(exec.plan().partitions().len(), 9);
+        let submission = exec.submit();
+        let _paused = devices.each_ref().map(|device| device.reactor().unwrap().pause());
+        while !submission.is_finished() {
+            std::thread::yield_now();
+        }
+        submission
+    }
+
+    // As when a device is lost and another one runs on: only the tail is polled for.
+    #[tokio::test]
+    async fn a_tail_that_fails_early_leaves_no_partition_behind() {
+        let (device, control) = FakeDevice::open(FakeOptions::new().manual(true).notifies(false));
+        let mut graph = Graph::new(&Device::from_hal(device));
+        let mut partition = |name: &str, after: &[NodeId]| {
+            // SAFETY: it does nothing.
+            #[expect(unsafe_code, reason = "stream tasks are partitions of their own")]
+            let task = unsafe { graph.stream_task(name, [], |_, []| Ok(())) };
+            task.after(after.iter().copied()).id()
+        };
+        let before = [partition("one", &[]), partition("another", &[])];
+        partition("tail", &before);
+        let submission = graph.finalize().unwrap().submit();
+        let run = submission.event().run().clone();
+        assert_eq!(control.pending(), 3);
+        assert!(control.fail_newest(Error::new(ErrorKind::DeviceLost, "as it should")));
+        assert!(
+            Pending::poll(&*run, 2).is_none() && !run.has_partition_ended(2),
+            "it is the only one that is polled"
+        );
+        control.complete_all();
+        let ended = timeout(Duration::from_secs(60), submission).await;
+        assert_eq!(ended.expect("it ends").unwrap_err().kind(), ErrorKind::DeviceLost);
+    }
+
+    #[test]
+    fn the_last_of_a_chain_tells_for_all_before_it() {
+        let run = finished_chain(None).event().run().clone();
+        assert!((0..9).all(|partition| run.has_succeeded(partition)));
+    }
+
+    #[test]
+    fn a_failure_in_the_middle_of_a_chain_is_that_of_its_node() {
+        for failing in [0, 4, 8] {
+            let run = finished_chain(Some(failing)).event().run().clone();
+            let error = run.result().unwrap_err();
+            assert!(error.to_string().contains(&format!("step {failing}")), "{error}");
+            assert_eq!((0..9).filter(|&partition| run.has_succeeded(partition)).count(), failing);
+        }
     }
 }

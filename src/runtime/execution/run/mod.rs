@@ -1,19 +1,11 @@
-//! One run of an executable: from `submit` until the last partition is final.
+//! One run of an executable: from `submit` until the last partition has ended.
 
-mod cancel;
 mod ending;
-mod enqueue;
-mod extras;
-mod host_scheduler;
 mod launch;
-mod loss;
 mod order;
-mod pending;
-mod polling;
-mod progress;
-mod slot;
-mod timing;
-mod trace;
+mod parts;
+mod report;
+mod waiting;
 
 use std::any::Any;
 use std::fmt::{self, Debug};
@@ -24,14 +16,14 @@ use smallvec::SmallVec;
 use tokio::time::Instant;
 
 use crate::hal;
+use crate::runtime::completion::clock;
 use crate::runtime::completion::latch::Latch;
 use crate::runtime::completion::reactor::Reactor;
 use crate::runtime::execution::deadline;
-use crate::runtime::execution::host_task::{HostTaskOwner, NestedRun};
-use crate::runtime::execution::partitions::PartitionExec;
-use crate::runtime::execution::polls::PollLog;
+use crate::runtime::execution::host_task::{HostTaskOwner, NestedRun, PollLog};
 use crate::runtime::execution::profile::Profile;
-use crate::runtime::execution::template::{RunOwner, RunTemplate};
+use crate::runtime::execution::progress::SubmissionProgress;
+use crate::runtime::execution::template::{PartitionExec, RunOwner, RunTemplate};
 use crate::runtime::resource::device::Device;
 use crate::runtime::resource::profiling::is_any_profiled;
 use crate::sync::{AtomicBool, AtomicU8, AtomicU32, Ordering};
@@ -39,37 +31,33 @@ use crate::types::{Error, Result};
 use crate::util::deferred_drop::Failure;
 use crate::util::metrics::RunMetrics;
 use crate::util::on_demand::OnDemand;
-use crate::util::panics::catch;
-use extras::{RunExtras, UntilEnd};
-use slot::{ENQUEUED, FAILED, PartitionSlot, SUCCEEDED, WAITING};
-use timing::Waiting;
-
-pub(crate) use cancel::cancelled;
-pub(crate) use ending::may_still_run;
-pub(crate) use enqueue::{enqueue, enqueue_batch, watch_all};
-pub(crate) use host_scheduler::{HostScheduler, Ready};
+use crate::util::panics::{catch, catch_and_log};
+pub(crate) use ending::{Ended, may_still_run};
+pub(crate) use launch::{HostScheduler, Ready, StreamTaskCall, cancelled, enqueue, enqueue_batch, watch_all};
 #[cfg(test)]
 pub(crate) use order::runs_looked_at;
 pub(crate) use order::{
     Awaited, Fence, FenceGuard, FenceHolder, GuardAhead, Predecessor, Predecessors, with_other_devices,
     without_failed,
 };
-pub(crate) use timing::{SpinPlan, Timing};
-pub(crate) use trace::{PartitionMoments, RunRecorder, RunTrace};
+use parts::{ENQUEUED, FAILED, PartitionSlot, RunExtras, SUCCEEDED, UntilEnd, WAITING};
+pub(crate) use report::{PartitionMoments, RunRecorder, RunReport, RunTrace};
+use waiting::Waiting;
+pub(crate) use waiting::{SpinPlan, Timing, spin_time};
 
 /// One run. While in flight it owns the executable, and with it all that a device may touch;
 /// the device, the reactor or the task that will report a completion holds a reference to it.
 ///
 /// There may be many: what only some runs have is in [`RunExtras`], which the others do without.
 pub(crate) struct Run {
-    /// Set when every partition is final, and everything that the run comes after has ended.
-    pub(crate) done: Latch,
+    /// Set when every partition has ended, and everything that the run comes after has ended.
+    pub(crate) ended: Latch,
     /// Sequence number within the executable, starting at 1.
     number: u64,
     /// Those of the devices that do not notify. They poll for the ends of partitions.
     reactors: Arc<[Reactor]>,
     progress: RunProgress,
-    waiting: Waiting,
+    pub(crate) waiting: Waiting,
     metrics: RunMetrics,
     /// Whether it has a trace.
     is_traced: bool,
@@ -101,8 +89,8 @@ struct RunProgress {
     given_up: AtomicBool,
     /// Who launches it: one of the constants of `launch`.
     launch: AtomicU8,
-    unfinished: AtomicU32,
-    /// All partitions before this one are over.
+    not_ended: AtomicU32,
+    /// All partitions before this one have ended.
     oldest: AtomicU32,
     /// Tasks of this run that the host runs or has been handed: while there are any, spinning would
     /// keep them waiting.
@@ -111,7 +99,7 @@ struct RunProgress {
 
 #[derive(Default)]
 struct RunInner {
-    /// There until the run is over.
+    /// There until the run has ended.
     owner: Option<Arc<dyn RunOwner>>,
     extras: OnDemand<RunExtras>,
 }
@@ -125,21 +113,8 @@ impl RunInner {
 /// What an update has taken out of an executable.
 pub(crate) type Replaced = Box<dyn Any + Send>;
 
-/// A value whose drop tells others that a run is over.
+/// A value whose drop tells others that a run has ended.
 pub(crate) type EndGuard = Box<dyn Any + Send>;
-
-/// What to do with a partition whose predecessors are final.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Go {
-    /// Start.
-    Start,
-    /// A predecessor failed: do not start.
-    Skip,
-    /// The run was cancelled: do not start.
-    Cancel,
-    /// The run's deadline has passed: do not start.
-    Late,
-}
 
 impl Run {
     pub(crate) fn new(template: &RunTemplate) -> Result<Self> {
@@ -153,7 +128,7 @@ impl Run {
 
     fn with(slots: SmallVec<[PartitionSlot; 1]>, reactors: Arc<[Reactor]>) -> Self {
         Self {
-            done: Latch::new(),
+            ended: Latch::new(),
             number: 0,
             reactors,
             progress: RunProgress::default(),
@@ -171,18 +146,18 @@ impl Run {
         let mut run = Self::with(SmallVec::new(), Arc::default());
         run.progress.failed = AtomicBool::new(true);
         run.inner.get_mut().extras.get_or_make().failure = Some(Failure::new(error));
-        run.done.set();
+        run.ended.set();
         run
     }
 
-    /// Makes a finished run, or a new one, ready to run. The exclusive reference proves that no other
+    /// Makes a run that has ended, or a new one, ready to run. The exclusive reference proves that no other
     /// thread uses it.
     pub(crate) fn reset(&mut self, owner: &Arc<impl RunOwner + 'static>, timing: Timing, number: u64) {
         let template = owner.template();
         self.number = number;
-        self.done.reset();
+        self.ended.reset();
         self.progress = RunProgress::default();
-        self.progress.unfinished = AtomicU32::new(self.slots.len() as u32);
+        self.progress.not_ended = AtomicU32::new(self.slots.len() as u32);
         self.waiting = Waiting::new(timing, template.spin_kind);
         for (slot, partition) in self.slots.iter_mut().zip(&template.partitions) {
             slot.reset(partition);
@@ -243,15 +218,77 @@ impl Run {
         self.reactors.first().map(Reactor::in_flight)
     }
 
+    /// Takes a turn as the poller of each device that has to be polled.
+    pub(crate) fn poll_devices(&self, now: std::time::Instant) {
+        let now = clock::at(now);
+        self.reactors.iter().for_each(|reactor| reactor.turn(now));
+    }
+
+    /// The submission is gone or has spun in vain: has the reactors' hosts poll for the end at once.
+    #[inline]
+    pub(crate) fn stop_polling(&self) {
+        if self.is_polled() && !self.has_ended() && self.waiting.stop_polling() {
+            self.reactors.iter().for_each(Reactor::poll_instead);
+        }
+    }
+
+    /// The end is near: has the submissions poll for it themselves until then, on threads that are
+    /// awake by it.
+    pub(super) fn set_near(&self, until: u64) {
+        self.waiting.set_near(until);
+        self.ended.wake_all();
+    }
+
+    /// Whether no other run is in flight on the device, so that a spin keeps no other submission
+    /// from polling.
+    pub(crate) fn is_alone_in_flight(&self) -> bool {
+        self.in_flight().is_none_or(|in_flight| in_flight.load(Ordering::Relaxed) <= 1)
+    }
+
+    /// Whether the host has something to do for this run, so that a spin would keep it waiting.
+    pub(crate) fn is_on_host(&self) -> bool {
+        self.progress.host_tasks.load(Ordering::Acquire) > 0
+    }
+
+    /// The trace, while the run is in flight, if a subscriber listens.
+    pub(crate) fn trace(&self) -> Option<Arc<RunTrace>> {
+        if self.is_traced { self.extra(|extras| extras.until_end.trace.clone()) } else { None }
+    }
+
+    pub(crate) fn is_traced(&self) -> bool {
+        self.is_traced
+    }
+
+    /// Tells the trace, if there is one. What listens to it is the user's: its panic must neither keep a run
+    /// that devices have been given out of the order, nor keep one from ending.
+    pub(crate) fn tell_trace(&self, tell: impl FnOnce(&RunTrace)) {
+        if let Some(trace) = self.trace() {
+            catch_and_log("what traces a run", || tell(&trace));
+        }
+    }
+
+    /// How far the run is; `None` when it has ended.
+    pub(crate) fn progress(&self) -> Option<SubmissionProgress> {
+        let owner = self.owner()?;
+        Some(RunReport { run: self, owner: &*owner }.progress())
+    }
+
+    /// The run hangs. Until it has ended, the devices that run a partition of it are not healthy.
+    pub(crate) fn set_stalled(&self, error: &Error) {
+        if let Some(owner) = self.owner() {
+            RunReport { run: self, owner: &*owner }.set_stalled(error);
+        }
+    }
+
     /// How many partitions it has.
     #[cfg(test)]
     pub(crate) fn partitions(&self) -> usize {
         self.slots.len()
     }
 
-    /// Whether all other partitions are over.
+    /// Whether all other partitions have ended.
     pub(crate) fn is_last(&self, partition: usize) -> bool {
-        self.progress.unfinished.load(Ordering::Acquire) == 1 && !self.is_over(partition)
+        self.progress.not_ended.load(Ordering::Acquire) == 1 && !self.has_partition_ended(partition)
     }
 
     /// Whether a device does not notify.
@@ -264,18 +301,18 @@ impl Run {
         self.number
     }
 
-    /// A task that was waiting for the run finds it done.
+    /// A task that was waiting for the run finds that it has ended.
     pub(crate) fn has_woken(&self) {
         self.metrics.woken();
     }
 
-    pub(crate) fn is_done(&self) -> bool {
-        self.done.is_set()
+    pub(crate) fn has_ended(&self) -> bool {
+        self.ended.is_set()
     }
 
     /// Whether it has ended, and no device uses its memory any more.
     pub(crate) fn has_freed_memory(&self) -> bool {
-        self.is_done() && !self.progress.given_up.load(Ordering::Acquire)
+        self.has_ended() && !self.progress.given_up.load(Ordering::Acquire)
     }
 
     /// Why its memory is never free again, if it has ended although a device may still run it.
@@ -288,7 +325,7 @@ impl Run {
         self.progress.failed.load(Ordering::Acquire)
     }
 
-    /// The run's result; meaningful when it is done.
+    /// The run's result; meaningful when it has ended.
     #[inline]
     pub(crate) fn result(&self) -> Result<()> {
         if self.has_failed() { self.failure() } else { Ok(()) }
@@ -298,7 +335,7 @@ impl Run {
         self.extra(|extras| extras.failure.as_ref().map(Failure::error)).map_or(Ok(()), Err)
     }
 
-    /// Where the time went, of a run that is over and whose times are recorded. Asks the devices, so it is
+    /// Where the time went, of a run that has ended and whose times are recorded. Asks the devices, so it is
     /// not for a notification.
     pub(crate) fn profile(&self) -> Option<Profile> {
         let parts = self.extra(|extras| extras.profile.clone());
@@ -324,12 +361,12 @@ impl Run {
         self.slots[partition].event()
     }
 
-    /// A partition's enqueue has succeeded. It may be final already: the device may have notified
+    /// A partition's enqueue has succeeded. It may have ended already: the device may have notified
     /// from inside.
     pub(crate) fn set_enqueued(&self, partition: usize) {
         let slot = &self.slots[partition];
         if slot.state.compare_exchange(WAITING, ENQUEUED, Ordering::SeqCst, Ordering::SeqCst).is_ok() {
-            self.trace_enqueued(partition);
+            self.tell_trace(|trace| trace.enqueued(partition));
         }
         // Either `stop_loops` finds the partition enqueued, or it is found here.
         if self.progress.stops_loops.load(Ordering::SeqCst) {
@@ -337,18 +374,18 @@ impl Run {
         }
     }
 
-    /// Whether a partition is on a device, and not known to be over.
+    /// Whether a partition is on a device, and not known to have ended.
     pub(crate) fn is_enqueued(&self, partition: usize) -> bool {
         self.slots[partition].state.load(Ordering::Acquire) == ENQUEUED
     }
 
-    /// The executable, until the run is over.
+    /// The executable, until the run has ended.
     fn owner(&self) -> Option<Arc<dyn RunOwner>> {
         self.inner.lock().owner.clone()
     }
 
-    /// Whether a partition is known to be over; asks no device.
-    pub(crate) fn is_over(&self, partition: usize) -> bool {
+    /// Whether a partition is known to have ended; asks no device.
+    pub(crate) fn has_partition_ended(&self, partition: usize) -> bool {
         self.slots[partition].state.load(Ordering::Acquire) > ENQUEUED
     }
 
@@ -371,7 +408,7 @@ impl Run {
         self.inner.lock().extras.get_or_make().until_end.depends_on = runs;
     }
 
-    /// The runs whose results this one needs, and those that it comes after, until it is over.
+    /// The runs whose results this one needs, and those that it comes after, until it has ended.
     fn predecessors(&self) -> SmallVec<[Arc<Run>; 2]> {
         self.extra(|RunExtras { until_end: UntilEnd { depends_on, comes_after, .. }, .. }| {
             depends_on.iter().cloned().chain(comes_after.iter().filter_map(Predecessor::run)).collect()
@@ -385,8 +422,8 @@ impl Run {
         last.filter_map(|partition| partition.device().cloned()).collect()
     }
 
-    /// Keeps what an update has taken out of the executable until this run is over, and with it all
-    /// before it. Gives it back if it is over.
+    /// Keeps what an update has taken out of the executable until this run has ended, and with it all
+    /// before it. Gives it back if it has ended.
     pub(crate) fn keep(&self, retired: Replaced) -> Option<Replaced> {
         let mut inner = self.inner.lock();
         if inner.owner.is_none() {
@@ -396,7 +433,7 @@ impl Run {
         None
     }
 
-    /// Drops the guard when this run is over. Gives it back if it is over.
+    /// Drops the guard when this run has ended. Gives it back if it has ended.
     pub(crate) fn drop_at_end(&self, guard: EndGuard) -> Option<EndGuard> {
         let mut inner = self.inner.lock();
         if inner.owner.is_none() {
@@ -415,19 +452,18 @@ impl Run {
         self.inner.lock().extras.get_or_make().until_end.scheduler = Some(scheduler);
     }
 
-    /// One of the things that a partition waits for on the host is over. Whether it was the last.
+    /// One of the things that a partition waits for on the host has ended. Whether it was the last.
     pub(crate) fn release(&self, partition: usize) -> bool {
         self.slots[partition].waiting_for.fetch_sub(1, Ordering::AcqRel) == 1
     }
 
-    /// Whether a partition with these predecessors, which are over, may start.
-    pub(crate) fn go(&self, predecessors: &[u32]) -> Go {
+    /// How a partition with these predecessors, which have ended, ends before it starts, if it must not start.
+    pub(crate) fn ended_early(&self, predecessors: &[u32]) -> Option<Ended> {
         let failed = |&p: &u32| self.slots[p as usize].state.load(Ordering::Acquire) == FAILED;
         match self.is_cancelled() {
-            true => Go::Cancel,
-            false if predecessors.iter().any(failed) => Go::Skip,
-            false if self.is_late() => Go::Late,
-            false => Go::Start,
+            true => Some(Ended::Cancelled),
+            false if predecessors.iter().any(failed) => Some(Ended::Abandoned),
+            false => self.is_late().then(|| Ended::Failed(Failure::new(deadline::exceeded()))),
         }
     }
 
@@ -470,8 +506,8 @@ impl hal::Notify for Run {
 }
 
 impl HostTaskOwner for Run {
-    fn finish_host_task(&self, partition: usize, result: Result<()>) {
-        self.finish(partition, result);
+    fn end_host_task(&self, partition: usize, result: Result<()>) {
+        self.end_then_start(partition, result);
     }
 
     fn keep_views(&self, partition: usize) {
@@ -514,7 +550,7 @@ impl HostTaskOwner for Run {
 impl Debug for Run {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Run")
-            .field("done", &self.is_done())
+            .field("has_ended", &self.has_ended())
             .field("partitions", &self.slots.len())
             .finish_non_exhaustive()
     }

@@ -52,7 +52,7 @@ impl Predecessor {
     /// # Errors
     /// If a device may still run it: what it uses is never free again.
     pub(crate) async fn ended(&self) -> Result<()> {
-        while let Some(first) = self.left(|one| !one.is_over()).next() {
+        while let Some(first) = self.left(|one| !one.has_freed_memory()).next() {
             first.latch().wait().await;
             first.given_up().map_or(Ok(()), Err)?;
         }
@@ -78,11 +78,11 @@ impl Predecessor {
     }
 
     /// Whether it has ended, and what it uses is free.
-    pub(crate) fn is_over(&self) -> bool {
+    pub(crate) fn has_freed_memory(&self) -> bool {
         match self {
             Self::Run(run) => run.has_freed_memory(),
             Self::Fence(fence) => fence.is_lifted(),
-            Self::Guard(_) => self.left(|one| !one.is_over()).next().is_none(),
+            Self::Guard(_) => self.left(|one| !one.has_freed_memory()).next().is_none(),
         }
     }
 
@@ -114,7 +114,7 @@ impl Predecessor {
     /// Set when it has ended.
     pub(crate) fn latch(&self) -> &Latch {
         match self {
-            Self::Run(run) => &run.done,
+            Self::Run(run) => &run.ended,
             Self::Fence(fence) => &fence.lifted,
             Self::Guard(guard) => &guard.fence.lifted,
         }
@@ -129,7 +129,7 @@ impl Predecessor {
     }
 }
 
-/// A guard that has to be over before something else starts, and what that does to the guard's memory.
+/// A guard that has to end before something else starts, and what that does to the guard's memory.
 #[derive(Clone, Debug)]
 pub(crate) struct GuardAhead {
     pub(crate) fence: Arc<Fence>,
@@ -163,10 +163,10 @@ impl Awaited {
     }
 }
 
-/// Those that are not over, and, in the place of guards that were given up, what has to be waited for
+/// Those that have not ended, and, in the place of guards that were given up, what has to be waited for
 /// instead by what accesses the memory so.
-pub(crate) fn not_over(all: Vec<Awaited>, accesses: MergedAccesses) -> impl Iterator<Item = Awaited> {
-    left(all, accesses, |one| !one.is_over())
+pub(crate) fn not_freed(all: Vec<Awaited>, accesses: MergedAccesses) -> impl Iterator<Item = Awaited> {
+    left(all, accesses, |one| !one.has_freed_memory())
 }
 
 fn left(
@@ -326,7 +326,7 @@ impl FenceGuard {
     /// What the guard has to wait for.
     pub(crate) fn before(&self) -> impl Iterator<Item = Predecessor> {
         let waits = self.waits.as_ref().map(|waits| (waits.before.clone(), waits.accesses.clone()));
-        waits.into_iter().flat_map(|(before, accesses)| not_over(before, accesses)).map(|one| one.by)
+        waits.into_iter().flat_map(|(before, accesses)| not_freed(before, accesses)).map(|one| one.by)
     }
 
     /// Waits until everything before the guard has ended.
@@ -355,7 +355,7 @@ impl Drop for FenceGuard {
     fn drop(&mut self) {
         if let Some(waits) = self.waits.take() {
             let GuardWaits { accesses, mut before } = *waits;
-            before = not_over(mem::take(&mut before), accesses).collect();
+            before = not_freed(mem::take(&mut before), accesses).collect();
             if !before.is_empty() {
                 let _ = self.fence.passed_on.set(before);
             }
@@ -462,7 +462,7 @@ impl Run {
         self.awaits_turn() && self.is_behind_guard()
     }
 
-    /// What the run comes after, until it is over.
+    /// What the run comes after, until it has ended.
     pub(crate) fn comes_after(&self) -> Predecessors {
         self.extra(|extras| extras.until_end.comes_after.clone())
     }
@@ -474,10 +474,10 @@ impl Run {
 
     /// Whether it has failed before its turn.
     pub(crate) fn awaits_turn(&self) -> bool {
-        self.progress.awaits_turn.load(Ordering::Acquire) && !self.is_done()
+        self.progress.awaits_turn.load(Ordering::Acquire) && !self.has_ended()
     }
 
-    /// Whether all that a run comes after has ended, of which all partitions are over. If it has not, the run
+    /// Whether all that a run comes after has ended, of which all partitions have ended. If it has not, the run
     /// ends with the last of it.
     pub(super) fn is_in_turn(&self) -> bool {
         let (this, earlier) =
@@ -502,7 +502,7 @@ pub(crate) fn without_failed(order: Predecessors) -> Predecessors {
     let (mut waiting, mut seen) = (Predecessors::new(), HashSet::new());
     let mut stack = order;
     while let Some(next) = stack.pop() {
-        if next.is_over() || !seen.insert(next.address()) {
+        if next.has_freed_memory() || !seen.insert(next.address()) {
             continue;
         }
         match &next {
@@ -597,13 +597,13 @@ impl AwaitedTurn {
             let ended = self.earlier.lock().pop();
             drop(ended);
         }
-        self.run.complete();
+        self.run.end_run();
     }
 }
 
-/// Ends those of `runs` that their devices are done with, and before each of them those that it comes after.
+/// Ends those of `runs` that have ended on their devices, and before each of them those that it comes after.
 ///
-/// A run that ends makes sure that those it comes after have ended before. It finds that done here,
+/// A run that ends makes sure that those it comes after have ended before. It finds that they have here,
 /// and need not call itself for a whole chain.
 pub(super) fn end_in_order(runs: &[Arc<Run>]) {
     if runs.is_empty() {

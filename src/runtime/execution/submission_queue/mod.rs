@@ -7,37 +7,39 @@
 //! driver hinder each other. So `submit` leaves such a run in the queue. The reactor's thread alone
 //! launches (`submitter.rs`), and because the runs of a batch end in order, one poll serves all of them.
 //! To wake the tasks that wait from outside their runtime costs time in which the thread does not launch.
-//! One of them, the leader or a helper, wakes the others from inside the runtime instead (`completed.rs`).
+//! One of them, the leader or a helper, wakes the others from inside the runtime instead ([`EndedBatches`]).
 //!
 //! Runs that share a queue run one after the other, so this is for runs that take no longer than a
 //! launch or two. Each executable learns by trying whether its runs are like that (ADR 0013). A caller
 //! that needs a run launched at once, because something comes after it on the device, does not wait for
 //! the reactor: see [`Run::is_all_enqueued`].
 
-mod completed;
 mod submitter;
 #[cfg(test)]
 mod tests;
 
+use std::collections::VecDeque;
 use std::fmt::{self, Debug};
 use std::sync::Arc;
 use std::time::Duration;
 
 use parking_lot::Mutex;
+use smallvec::SmallVec;
+use tokio::runtime::{Handle, RuntimeFlavor};
 
 use crate::hal::{Capabilities, Progress};
+use crate::runtime::completion::clock;
 use crate::runtime::completion::pending::Pending;
 use crate::runtime::completion::submitter::Submitter;
 use crate::runtime::completion::wake_policy::WakePolicy;
 use crate::runtime::completion::wakers::wake_after_locks;
-use crate::runtime::execution::partitions::PartitionExec;
 use crate::runtime::execution::run::Run;
-use crate::runtime::execution::template::RunOwner;
+use crate::runtime::execution::submission_queue::submitter::Runs;
+use crate::runtime::execution::template::{PartitionExec, RunOwner};
 use crate::runtime::resource::device::Device;
-use crate::sync::{AtomicBool, Ordering};
-use crate::types::Priority;
-use completed::Completed;
-pub(crate) use completed::LeaderGuard;
+use crate::sync::{AtomicBool, AtomicU64, Ordering};
+use crate::types::{Error, Priority};
+use crate::util::panics::catch_and_log;
 use submitter::SubmitterState;
 
 /// The runs of a device that submissions have left to its reactor's thread.
@@ -45,7 +47,7 @@ use submitter::SubmitterState;
 pub(crate) struct SubmissionQueue {
     /// Runs that the thread has not taken yet.
     inbox: Mutex<Vec<LeftRun>>,
-    completed: Completed,
+    ended: EndedBatches,
     /// Locked by the reactor's thread alone.
     submitter: Mutex<SubmitterState>,
     /// Whether the reactor's thread has to be woken to see the inbox.
@@ -125,12 +127,12 @@ impl Submitter for SubmissionQueue {
         wake_after_locks(|| self.submitter.lock().turn(self, watch))
     }
 
-    fn has_completed(&self) -> bool {
-        !self.completed.is_empty()
+    fn has_ended(&self) -> bool {
+        !self.ended.is_empty()
     }
 
     fn settle(&self) {
-        self.completed.settle(ThreadState::FallingAsleep);
+        self.ended.settle(ThreadState::FallingAsleep);
     }
 
     fn fall_asleep(&self) -> bool {
@@ -175,4 +177,168 @@ pub(crate) fn queue_for(partitions: &[PartitionExec]) -> Option<Arc<SubmissionQu
 /// The submission queue of a device.
 fn queue_of(device: &Device) -> &Arc<SubmissionQueue> {
     device.submission_queue().get_or_default()
+}
+
+/// Runs of batches that have ended on the device and not been ended yet, and the leader that is to end them.
+///
+/// Where all tasks that wait are on one thread, one of their submissions, the leader, ends the runs and so wakes
+/// the tasks from inside the runtime. On several threads, the reactor's thread does where it has nothing to
+/// launch. Otherwise it ends one run, and the task that this wakes, the helper, ends the others.
+#[derive(Default)]
+pub(crate) struct EndedBatches {
+    waiting: Mutex<EndedRuns>,
+    /// Whether there are any, for checks without the lock.
+    any: AtomicBool,
+    /// The leader's number, 0 if there is none.
+    leader: AtomicU64,
+    leaders: AtomicU64,
+}
+
+#[derive(Default)]
+struct EndedRuns {
+    runs: VecDeque<(LeftRun, Option<Error>)>,
+    /// When the reactor left them to the leader or woke a helper.
+    since: u64,
+}
+
+/// The lead, until this is dropped or the leader is relieved. The leader has to call
+/// [`end_all`](Self::end_all) again and again.
+#[derive(Debug)]
+pub(crate) struct LeaderGuard {
+    queue: Arc<SubmissionQueue>,
+    number: u64,
+}
+
+/// Nanoseconds. A leader or a helper that lets runs wait for longer is relieved: nothing can make its task
+/// poll.
+const LONGEST_WAIT: u64 = 50_000;
+
+/// Each takes up to 0.1 us.
+const PAUSES: u32 = 16;
+
+/// So many runs are ended per lock.
+const SOME: usize = 16;
+
+impl EndedBatches {
+    /// Adds runs that have ended, for the leader or the next [`settle`](Self::settle).
+    pub(crate) fn add(&self, runs: Runs, failure: Option<Error>) {
+        let mut waiting = self.waiting.lock();
+        if waiting.runs.is_empty() {
+            waiting.since = 0;
+        }
+        waiting.runs.extend(runs.into_iter().map(|run| (run, failure.clone())));
+        self.any.store(true, Ordering::Release);
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        !self.any.load(Ordering::Acquire)
+    }
+
+    /// Waits a moment for a run that has ended, in the way that leaves most of a core to a
+    /// hyperthread beside it.
+    fn pause(&self) {
+        for _ in 0..PAUSES {
+            if !self.is_empty() {
+                return;
+            }
+            std::hint::spin_loop();
+        }
+    }
+
+    /// Completes all runs, which wakes tasks: not for callers that hold a lock.
+    fn end_all(&self) {
+        if self.is_empty() {
+            return;
+        }
+        while !self.is_empty() {
+            let some: SmallVec<[_; SOME]> = {
+                let runs = &mut self.waiting.lock().runs;
+                let count = runs.len().min(SOME);
+                self.any.store(runs.len() > count, Ordering::Release);
+                runs.drain(..count).collect()
+            };
+            some.into_iter().for_each(end);
+        }
+    }
+
+    /// For the reactor's thread: leaves the runs to the leader or, if it has more to launch, to a helper. If
+    /// there is neither, or it does not come, ends the runs, and wakes the tasks at the end.
+    fn settle(&self, thread: ThreadState) {
+        if self.is_empty() {
+            return;
+        }
+        let mut waiting = self.waiting.lock();
+        let leader = self.leader.load(Ordering::SeqCst);
+        if thread == ThreadState::Launching || (leader != 0 && thread == ThreadState::Polling) {
+            let now = clock::now();
+            if waiting.since == 0 {
+                waiting.since = now;
+                let first = if leader == 0 { waiting.runs.pop_front() } else { None };
+                self.any.store(!waiting.runs.is_empty(), Ordering::Release);
+                drop(waiting);
+                return first.into_iter().for_each(end);
+            }
+            if now.saturating_sub(waiting.since) < LONGEST_WAIT {
+                return;
+            }
+            let _ = self.leader.compare_exchange(leader, 0, Ordering::SeqCst, Ordering::Relaxed);
+        }
+        drop(waiting);
+        wake_after_locks(|| self.end_all());
+    }
+}
+
+impl SubmissionQueue {
+    /// For a submission whose run has ended: ends what the reactor's thread has left to it.
+    pub(crate) fn help(&self) {
+        self.ended.end_all();
+    }
+
+    /// Takes the lead if it is free, all tasks that wait are on this thread, and batches are about to end.
+    pub(crate) fn lead(self: &Arc<Self>) -> Option<LeaderGuard> {
+        let EndedBatches { leader, leaders, .. } = &self.ended;
+        if leader.load(Ordering::Relaxed) != 0 || !self.busy.load(Ordering::Relaxed) || !is_single_threaded()
+        {
+            return None;
+        }
+        let number = leaders.fetch_add(1, Ordering::Relaxed) + 1;
+        let led = leader.compare_exchange(0, number, Ordering::SeqCst, Ordering::Relaxed);
+        led.is_ok().then(|| LeaderGuard { queue: Arc::clone(self), number })
+    }
+}
+
+impl LeaderGuard {
+    /// Completes all runs that have ended, or waits a moment for one.
+    pub(crate) fn end_all(&self) {
+        self.queue.ended.pause();
+        self.queue.ended.end_all();
+    }
+
+    /// Whether to go on: the leader has not been relieved, and batches are about to end. While there are
+    /// only long ones, the reactor wakes the tasks, and the leader waits like the others.
+    pub(crate) fn goes_on(&self) -> bool {
+        let SubmissionQueue { ended, busy, .. } = &*self.queue;
+        ended.leader.load(Ordering::Relaxed) == self.number && busy.load(Ordering::Relaxed)
+    }
+}
+
+impl Drop for LeaderGuard {
+    fn drop(&mut self) {
+        let ended = &self.queue.ended;
+        let _ = ended.leader.compare_exchange(self.number, 0, Ordering::SeqCst, Ordering::Relaxed);
+        // Runs that are added later than this find no leader.
+        ended.end_all();
+    }
+}
+
+fn end((left, failure): (LeftRun, Option<Error>)) {
+    catch_and_log("a run that ended", || {
+        left.run.end_then_start(0, failure.map_or(Ok(()), Err));
+        drop(left);
+    });
+}
+
+/// On several threads each wake-up by the leader would wake another thread to share the work.
+fn is_single_threaded() -> bool {
+    Handle::try_current().is_ok_and(|handle| handle.runtime_flavor() == RuntimeFlavor::CurrentThread)
 }

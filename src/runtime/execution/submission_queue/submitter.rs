@@ -9,9 +9,9 @@ use crate::hal::{self, EventStatus};
 use crate::runtime::completion::clock::now;
 use crate::runtime::completion::pending::Pending;
 use crate::runtime::completion::reactor::new_queue_number;
-use crate::runtime::execution::partitions::PartitionExec;
-use crate::runtime::execution::run::{cancelled, enqueue_batch};
+use crate::runtime::execution::run::{Ended, enqueue_batch};
 use crate::runtime::execution::submission_queue::{LeftRun, SubmissionQueue, ThreadState};
+use crate::runtime::execution::template::PartitionExec;
 use crate::runtime::resource::device::Device;
 use crate::sync::Ordering;
 use crate::types::{Error, ErrorKind, Result};
@@ -27,7 +27,7 @@ pub(crate) struct SubmitterState {
     next_queue: usize,
     /// Oldest first.
     batches: VecDeque<Batch>,
-    /// Of batches that are over, oldest first. Their runs may still refer to them.
+    /// Of batches that have ended, oldest first. Their runs may still refer to them.
     spare_events: VecDeque<Arc<dyn hal::Event>>,
     /// When the oldest batch became it.
     head_since: u64,
@@ -42,7 +42,7 @@ struct SharedQueue {
     queue_number: u64,
 }
 
-/// Runs launched one after the other on one queue, so that they are over when its event is complete.
+/// Runs launched one after the other on one queue, so that they have ended when its event completes.
 struct Batch {
     runs: Runs,
     event: Arc<dyn hal::Event>,
@@ -51,7 +51,7 @@ struct Batch {
 }
 
 /// The most runs of a batch. Half as many while fewer than [`PLENTY`] wait, so that the next are launched
-/// before these are over.
+/// before these have ended.
 const MOST: usize = 16;
 const PLENTY: usize = 24;
 
@@ -117,7 +117,7 @@ impl SubmitterState {
         if !self.batches.is_empty() {
             self.poll(queue, watch);
         }
-        queue.completed.settle(match self.waiting.is_empty() {
+        queue.ended.settle(match self.waiting.is_empty() {
             true => ThreadState::Polling,
             false => ThreadState::Launching,
         });
@@ -150,7 +150,7 @@ impl SubmitterState {
         }
     }
 
-    /// Takes some of the waiting runs into `runs`, and out again when they are launched or over.
+    /// Takes some of the waiting runs into `runs`, and out again when they are launched or have ended.
     fn launch_some(&mut self, runs: &mut Runs) {
         let most = if self.waiting.len() < PLENTY { MOST / 2 } else { MOST };
         while runs.len() < most
@@ -158,10 +158,10 @@ impl SubmitterState {
         {
             let LeftRun { run, .. } = &left;
             if !run.take_launch() {
-                // Another thread has launched it. It may be over, and own values of the user's.
+                // Another thread has launched it. It may have ended, and own values of the user's.
                 catch_and_log("a value of a run", || drop(left));
             } else if run.is_cancelled() {
-                run.finish(0, Err(cancelled()));
+                run.end_then_start(0, Ended::Cancelled);
                 run.set_launched(false);
             } else {
                 runs.push(left);
@@ -195,7 +195,7 @@ impl SubmitterState {
         });
         if let Some(LeftRun { run: refused, .. }) = refused {
             let bug = || Error::new(ErrorKind::Bug, "a batch was enqueued in part, without a reason");
-            refused.finish(0, Err(failure.unwrap_or_else(bug)));
+            refused.end_then_start(0, Err(failure.unwrap_or_else(bug)));
             refused.set_launched(false);
         }
         runs.iter().for_each(|left| left.run.set_launched(true));
@@ -232,7 +232,7 @@ impl SubmitterState {
         self.head_since = at;
         if let Some(Batch { runs, event, .. }) = self.batches.pop_front() {
             self.spare_events.push_back(event);
-            queue.completed.add(runs, failure);
+            queue.ended.add(runs, failure);
         }
     }
 

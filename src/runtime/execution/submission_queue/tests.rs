@@ -106,7 +106,7 @@ fn a_thread_that_has_more_to_launch_completes_one_run_and_leaves_the_others_to_i
     let _before = load(&execs);
     let _held = hold(&device);
     let submissions: Vec<_> = execs[HIGH_LOAD as usize..].iter().map(ExecutableGraph::submit).collect();
-    let done = || submissions.iter().filter(|submission| run_of(submission).is_done()).count();
+    let done = || submissions.iter().filter(|submission| run_of(submission).has_ended()).count();
     let queue = queue_of(&device);
     let mut left = std::mem::take(&mut *queue.inbox.lock());
     assert_eq!(left.len(), submissions.len(), "all were left to the reactor's thread");
@@ -116,17 +116,17 @@ fn a_thread_that_has_more_to_launch_completes_one_run_and_leaves_the_others_to_i
     }
     let later: Vec<_> = left.drain(left.len() / 2..).collect();
     let (first, second) = (left.len(), later.len());
-    queue.completed.add(left.into_iter().collect(), None);
-    queue.completed.settle(ThreadState::Launching);
+    queue.ended.add(left.into_iter().collect(), None);
+    queue.ended.settle(ThreadState::Launching);
     assert_eq!(done(), 1, "whose task helps");
     queue.help();
     assert_eq!(done(), first);
-    queue.completed.add(later.into_iter().collect(), None);
-    queue.completed.settle(ThreadState::Launching);
+    queue.ended.add(later.into_iter().collect(), None);
+    queue.ended.settle(ThreadState::Launching);
     assert_eq!(done(), first + 1);
     // No task comes.
-    while queue.has_completed() {
-        queue.completed.settle(ThreadState::Launching);
+    while queue.has_ended() {
+        queue.ended.settle(ThreadState::Launching);
     }
     assert_eq!(done(), first + second);
 }
@@ -211,7 +211,7 @@ fn a_submission_may_come_after_a_batched_one_of_another_executable() {
         assert!(run_of(&first).is_all_enqueued());
         while !before.iter().chain([&first, &last]).all(Submission::is_finished) {
             // In this order: the first may end between the two looks.
-            assert!(!run_of(&last).is_done() || run_of(&first).is_done());
+            assert!(!run_of(&last).has_ended() || run_of(&first).has_ended());
             control.complete_next(None);
         }
         assert!(run_of(&last).result().is_ok());
@@ -332,7 +332,7 @@ fn a_lost_device_fails_all() {
     }
 }
 
-/// Has the device complete what it has until all are over.
+/// Completes what the device has until all have ended.
 fn complete_until_finished<'a>(
     control: &FakeControl,
     mut all: impl Iterator<Item = &'a Submission> + Clone,
@@ -430,7 +430,7 @@ fn no_thread_spins_for_a_batch_that_takes_long() {
                     quiet.0 > 1000
                 })
                 .await;
-                assert!(runs.iter().all(|run| !run.is_done()));
+                assert!(runs.iter().all(|run| !run.has_ended()));
                 control.complete_all();
                 for one in all {
                     one.await.unwrap();
@@ -476,7 +476,7 @@ fn a_leader_that_blocks_the_only_thread_is_woken() {
         let run = run_of(&leader);
         let completing = || {
             thread::spawn(move || {
-                while !run.is_done() {
+                while !run.has_ended() {
                     control.complete_all();
                     thread::yield_now();
                 }

@@ -1,4 +1,4 @@
-//! A submission in preparation, as its user sees it.
+//! A submission in preparation, as its user sees it, and what it waits for before it starts.
 
 use std::future::Future;
 use std::sync::Arc;
@@ -7,16 +7,15 @@ use std::time::Duration;
 use tokio::runtime::Handle;
 use tokio::time::Instant;
 
-use crate::runtime::execution::event::Event;
 use crate::runtime::execution::executable::ExecutableInner;
 use crate::runtime::execution::host_guard::TaskOutput;
-use crate::runtime::execution::submission::Submission;
-use crate::runtime::execution::submit::deferred;
-use crate::runtime::execution::submit::start::needs_tokio;
-use crate::runtime::execution::submit::waits::Waits;
+use crate::runtime::execution::in_flight::Watchdog;
+use crate::runtime::execution::run::Predecessors;
+use crate::runtime::execution::submission::{Event, Submission};
+use crate::runtime::execution::submit::start::{WaitFuture, needs_tokio, wait_future};
 use crate::runtime::execution::submit::{refused, submit_after};
-use crate::runtime::execution::watchdog::Watchdog;
 use crate::runtime::resource::native_event::NativeEvent;
+use crate::util::deferred_drop::Failure;
 
 /// A submission in preparation: its wait list.
 ///
@@ -45,13 +44,13 @@ impl<'a> SubmitBuilder<'a> {
         Self { executable, waits: Waits::default(), watchdog: None }
     }
 
-    /// Starts after `submission` has completed. If it fails, this one fails with the same error and
+    /// Starts after `submission` has ended. If it fails, this one fails with the same error and
     /// does not start.
     pub fn after(self, submission: &Submission) -> Self {
         self.after_event(&submission.event())
     }
 
-    /// Starts after `event` has completed. If it fails, this submission fails with the same error
+    /// Starts after `event` has ended. If it fails, this submission fails with the same error
     /// and does not start.
     pub fn after_event(mut self, event: &Event) -> Self {
         self.waits.events.push(event.clone());
@@ -66,7 +65,7 @@ impl<'a> SubmitBuilder<'a> {
         F: Future + Send + 'static,
         F::Output: TaskOutput,
     {
-        self.waits.futures.push(deferred::wait_future(future));
+        self.waits.futures.push(wait_future(future));
         self
     }
 
@@ -100,10 +99,10 @@ impl<'a> SubmitBuilder<'a> {
     /// else failed. The error names the first node or partition that did not.
     ///
     /// A submission that waits for a future or an event stops waiting at the deadline. One that
-    /// comes after others on the same memory resolves when these are over. One that is submitted too late
+    /// comes after others on the same memory resolves when these have ended. One that is submitted too late
     /// resolves at once, and so does one that waits for a guard: the task that awaits it may be the one
     /// that holds the guard. To keep the deadline, devices are given what comes after others only when
-    /// these are over, by a task of the runtime, so that it starts later than without a deadline. Wrap the
+    /// these have ended, by a task of the runtime, so that it starts later than without a deadline. Wrap the
     /// submission in [`tokio::time::timeout_at`] to stop waiting for it as well.
     ///
     /// ```
@@ -133,12 +132,12 @@ impl<'a> SubmitBuilder<'a> {
         self
     }
 
-    /// Has a watchdog watch the submission. If it is not over `limit` after this call to submit it,
+    /// Has a watchdog watch the submission. If it has not ended `limit` after this call to submit it,
     ///
     /// - the submission resolves to [`Stalled`](crate::ErrorKind::Stalled). The error names the partition
     ///   that hangs, and the node if the partition has only one, and says what waits for what;
     /// - the [health](crate::Device::health) of the device that has the partition is
-    ///   [`Stalled`](crate::Health::Stalled) until the work is over after all;
+    ///   [`Stalled`](crate::Health::Stalled) until the work has ended after all;
     /// - `tracing` gets an event with the target `wakegraph::watchdog`.
     ///
     /// The work goes on: nothing can take it back from a device, and its memory is kept. A submission that is
@@ -177,5 +176,53 @@ impl<'a> SubmitBuilder<'a> {
             }
             Err(error) => refused(self.executable, error),
         }
+    }
+}
+
+/// What the caller wants to wait for.
+#[derive(Default)]
+pub(crate) struct Waits {
+    pub(super) events: Vec<Event>,
+    pub(super) futures: Vec<WaitFuture>,
+    pub(super) native: Vec<NativeEvent>,
+    /// What only has to end, successful or not.
+    pub(crate) order: Predecessors,
+    /// The same, which the device's own queue sees to once the run is on it.
+    pub(crate) queue_order: Predecessors,
+    /// When it is too late to start anything.
+    pub(crate) deadline: Option<Instant>,
+}
+
+impl Waits {
+    /// Nothing to wait for, and maybe a deadline.
+    pub(crate) fn until(deadline: Option<Instant>) -> Self {
+        Self { deadline, ..Self::default() }
+    }
+
+    /// For what comes after events.
+    pub(crate) fn after(events: &[Event]) -> Self {
+        Self { events: events.to_vec(), ..Self::default() }
+    }
+
+    /// For what comes after an event of another library.
+    pub(crate) fn after_native(event: &NativeEvent) -> Self {
+        Self { native: vec![event.clone()], ..Self::default() }
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.events.is_empty() && self.futures.is_empty() && self.native.is_empty()
+    }
+
+    /// Takes out events that have ended. Gives the first failure among them.
+    pub(crate) fn take_ended(&mut self) -> Option<Failure> {
+        let mut failure = None;
+        self.events.retain(|event| {
+            let finished = event.run().has_ended();
+            if finished && failure.is_none() {
+                failure = event.run().result().err().map(Failure::new);
+            }
+            !finished
+        });
+        failure
     }
 }

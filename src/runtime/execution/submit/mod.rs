@@ -1,11 +1,8 @@
 //! Submitting: ordering a new run behind what it conflicts with, and starting it.
 
 mod builder;
-mod deferred;
-mod new_run;
 mod start;
 mod start_after;
-mod waits;
 
 use std::sync::Arc;
 use std::thread;
@@ -14,17 +11,17 @@ use crate::runtime::completion::reactor::Reactor;
 use crate::runtime::completion::wakers::wake_after_locks;
 use crate::runtime::execution::conflicts;
 use crate::runtime::execution::executable::{ExecutableInner, ExecutableState};
-use crate::runtime::execution::run::{Predecessor, Predecessors, Run, without_failed};
-use crate::runtime::execution::stream_tasks::StreamTaskCall;
+use crate::runtime::execution::run::{
+    Predecessor, Predecessors, Run, RunRecorder, SpinPlan, StreamTaskCall, Timing, spin_time, without_failed,
+};
 use crate::runtime::execution::submission::Submission;
 use crate::runtime::execution::submission_queue::SubmissionQueue;
 use crate::types::{Error, Result};
 use crate::util::deferred_drop::Failure;
 pub use builder::SubmitBuilder;
-use new_run::{new_run, plan_spin};
+pub(crate) use builder::Waits;
 use start::start;
 pub(crate) use start_after::{Started, start_after, start_now};
-pub(crate) use waits::Waits;
 
 /// Submits behind `waits`.
 pub(crate) fn submit_after(executable: &Arc<ExecutableInner>, mut waits: Waits) -> Submission {
@@ -77,7 +74,7 @@ fn submit_without_waits(executable: &Arc<ExecutableInner>) -> Option<Submission>
                     // that submit and run, or, where the device notifies, the thread that runs kernels would
                     // make a system call to wake the task.
                     plan_spin(executable, &mut state, &run);
-                    state.last.iter().for_each(|before| run.trace_follows(before));
+                    state.last.iter().for_each(|before| run.tell_trace(|trace| trace.comes_after(before)));
                     start(executable, &run, &[], &[]);
                     None
                 }
@@ -132,7 +129,7 @@ pub(crate) fn submit_locked(
     waits: &mut Waits,
 ) -> Result<SubmittedRun, LaunchAwaited> {
     // Dropped after the locks: errors in runs and futures are the user's code.
-    let mut over = Predecessors::new();
+    let mut ended = Predecessors::new();
     let mut contested;
     let (mut order, mut state) = loop {
         contested = executable.state.lock().contested.clone();
@@ -144,15 +141,15 @@ pub(crate) fn submit_locked(
     let mut order_after = Predecessors::new();
     state.fence.take_if(|fence| fence.is_lifted());
     order_after.extend(state.fence.iter().cloned().map(Predecessor::Fence));
-    order_after.extend(state.last_unfinished().map(Predecessor::Run));
-    order.add_predecessors(&mut order_after, &mut over);
+    order_after.extend(state.last_in_flight().map(Predecessor::Run));
+    order.add_predecessors(&mut order_after, &mut ended);
     check_launched(order_after.iter().chain(&waits.order))?;
     order_after.append(&mut waits.order);
     let order_after = without_failed(order_after);
     // Let go at once, so that it can be used again.
-    over.retain(|one| !state.is_last(one));
+    ended.retain(|one| !state.is_last(one));
 
-    let failure = waits.take_finished().or_else(|| given_up(&order_after));
+    let failure = waits.take_ended().or_else(|| given_up(&order_after));
     let alone = order_after.is_empty() && waits.is_empty();
     let run = match new_run(executable, &mut state, alone) {
         Ok(run) => run,
@@ -166,7 +163,7 @@ pub(crate) fn submit_locked(
         None => start_after(executable, &run, order_after, std::mem::take(waits)),
     };
     state.submitted(&run);
-    order.record(&mut state, &run, &mut over);
+    order.record(&mut state, &run, &mut ended);
     Ok((Submission::new(run, None), Some(started)))
 }
 
@@ -207,4 +204,52 @@ fn refused(executable: &ExecutableInner, error: Error) -> Submission {
 
 pub(crate) fn failed(error: Error) -> Submission {
     Submission::new(Arc::new(Run::failed(error)), None)
+}
+
+/// `alone`: nothing is in flight that the run has to come after.
+pub(super) fn new_run(
+    executable: &Arc<ExecutableInner>,
+    state: &mut ExecutableState,
+    alone: bool,
+) -> Result<Arc<Run>> {
+    executable.accepts_submissions()?;
+    // The clock is read only where the time is used: for an estimate of the reactor or of a spin.
+    let timing = match alone && (executable.polled || !state.spinning.is_backing_off()) {
+        true => Timing::On,
+        false => Timing::Off,
+    };
+    let number = state.runs + 1;
+    let run = match state.take_reusable(|run| run.reset(executable, timing, number)) {
+        Some(run) => run,
+        None => {
+            let mut run = Run::new(executable)?;
+            run.reset(executable, timing, number);
+            Arc::new(run)
+        }
+    };
+    state.runs = number;
+    RunRecorder::record(&run);
+    Ok(run)
+}
+
+/// Decides, before a run starts, how its submission will wait: the reactor leaves runs alone that their
+/// submissions poll.
+pub(super) fn plan_spin(executable: &ExecutableInner, state: &mut ExecutableState, run: &Run) {
+    let Some(plan) = spin(executable, state) else { return };
+    run.waiting.plan_spin(plan);
+    if executable.polled {
+        run.waiting.set_polled_by_submission();
+    }
+}
+
+/// Whether it is worth to spin for a run that starts now.
+fn spin(executable: &ExecutableInner, state: &mut ExecutableState) -> Option<SpinPlan> {
+    if executable.all_eager {
+        let (expected, limit) = (executable.expected()?, executable.spin_limit());
+        let pays = expected <= limit && state.spinning.try_spin();
+        return pays.then(|| SpinPlan::Once(spin_time(expected, limit)));
+    }
+    let limit = executable.spin_limit();
+    let pays = !limit.is_zero() && state.spinning.try_spin();
+    pays.then_some(SpinPlan::BetweenHostTasks(limit))
 }

@@ -6,11 +6,12 @@ use std::sync::Arc;
 use tokio::runtime::Handle;
 
 use crate::hal;
-use crate::runtime::execution::event::Event;
 use crate::runtime::execution::run::{Predecessor, Predecessors, Run, with_other_devices};
-use crate::runtime::execution::submit::deferred::{self, Deferred, Starter, WaitFuture};
-use crate::runtime::execution::submit::start::{host_work, needs_tokio, start};
-use crate::runtime::execution::submit::waits::Waits;
+use crate::runtime::execution::submission::Event;
+use crate::runtime::execution::submit::builder::Waits;
+use crate::runtime::execution::submit::start::{
+    Deferred, Starter, WaitFuture, host_work, native_wait, needs_tokio, start,
+};
 use crate::runtime::execution::template::{RunOwner, RunTemplate};
 use crate::runtime::resource::native_event::NativeEvent;
 use crate::types::{DeviceId, Error, Result};
@@ -96,7 +97,7 @@ pub(crate) fn start_after<O: RunOwner + 'static>(
     if run.is_traced() {
         let earlier = order_after.iter().filter_map(Predecessor::run);
         let events = events.iter().map(|event| event.run().clone());
-        earlier.chain(events).for_each(|earlier| run.trace_follows(&earlier));
+        earlier.chain(events).for_each(|earlier| run.tell_trace(|trace| trace.comes_after(&earlier)));
     }
     if let Some(at) = deadline {
         run.set_deadline(at);
@@ -110,9 +111,9 @@ pub(crate) fn start_after<O: RunOwner + 'static>(
     }
     let depends = !events.is_empty() || !native.is_empty();
     let is_next = || {
-        let is_over = |earlier: &Predecessor| matches!(earlier, Predecessor::Run(run) if run.is_done());
-        order_after.iter().all(is_over)
-            && events.iter().all(|event| event.run().is_done())
+        let has_ended = |earlier: &Predecessor| matches!(earlier, Predecessor::Run(run) if run.has_ended());
+        order_after.iter().all(has_ended)
+            && events.iter().all(|event| event.run().has_ended())
             && native.is_empty()
     };
     // Devices start what they have been given, whenever its turn comes.
@@ -120,10 +121,10 @@ pub(crate) fn start_after<O: RunOwner + 'static>(
     let on_device = !starts_late
         && futures.is_empty()
         && order_after.iter().all(|predecessor| match predecessor {
-            Predecessor::Run(earlier) => devices_can_wait(template, earlier) || earlier.is_done(),
+            Predecessor::Run(earlier) => devices_can_wait(template, earlier) || earlier.has_ended(),
             Predecessor::Fence(_) | Predecessor::Guard(_) => false,
         })
-        && events.iter().all(|event| devices_can_wait(template, event.run()) || event.run().is_done())
+        && events.iter().all(|event| devices_can_wait(template, event.run()) || event.run().has_ended())
         && native.iter().all(|event| begins_on(template, event.hal().device()));
     let (mut launch, mut deferred) = (None, None);
     if on_device && (template.all_eager || Handle::try_current().is_ok()) {
@@ -132,7 +133,7 @@ pub(crate) fn start_after<O: RunOwner + 'static>(
             Ok(mut dependencies) => {
                 dependencies.extend(native.iter().map(|event| event.hal().clone()));
                 // On its devices, it fails with what it depends on, at once. One without partitions comes
-                // after nothing that is not over.
+                // after nothing that has not ended.
                 if !template.partitions.is_empty() {
                     run.set_comes_after(order_after.iter().cloned().chain(queue_order).collect());
                     if depends {
@@ -146,7 +147,7 @@ pub(crate) fn start_after<O: RunOwner + 'static>(
     } else {
         match Handle::try_current() {
             Ok(handle) => {
-                futures.extend(native.iter().map(deferred::native_wait));
+                futures.extend(native.iter().map(native_wait));
                 // It may fail without ever being on the queue.
                 run.set_comes_after(order_after.into_iter().chain(queue_order).collect());
                 run.note_guard();

@@ -15,9 +15,9 @@ use std::thread::ThreadId;
 use std::time::Duration;
 
 use crate::runtime::completion::clock;
-use crate::runtime::execution::device_clock::{Clocks, DeviceClock};
+use crate::runtime::execution::host_task::PollMoments;
 use crate::runtime::execution::labels::Labels;
-use crate::runtime::execution::polls::PollMoments;
+use crate::runtime::execution::profile::{Clocks, DeviceClock};
 use crate::runtime::execution::run::{PartitionMoments, Run, RunRecorder, RunTrace};
 use crate::types::ResourceId;
 
@@ -46,7 +46,7 @@ use crate::types::ResourceId;
 /// All times are since the beginning of the recording. Those of host tasks are the host's. Those of
 /// a device's partitions are the device's where it has been asked for them, by
 /// [`Device::profile`](crate::Device::profile) or at [finalize](crate::FinalizeOptions::profiling).
-/// Else they are what the host knows: the partition was enqueued, what it waits for was over, and
+/// Else they are what the host knows: the partition was enqueued, what it waits for has ended, and
 /// its end was noticed.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 #[non_exhaustive]
@@ -79,7 +79,7 @@ pub struct TimelineRun {
     pub submission: u64,
     /// When it was submitted.
     pub submitted: Duration,
-    /// When it was over; `None` if it was in flight when the recording ended.
+    /// When it ended; `None` if it was in flight when the recording ended.
     pub ended: Option<Duration>,
     /// The runs that it was ordered after.
     pub follows: Vec<u64>,
@@ -101,7 +101,7 @@ pub struct TimelinePartition {
     pub queue: Option<u64>,
     /// The partitions of the same run that it waited for.
     pub waits_for: Vec<u32>,
-    /// When it began and ended. `None` if it did not begin, or was not over when the recording ended.
+    /// When it began and ended. `None` if it did not begin, or has not ended when the recording ended.
     pub span: Option<TimelineSpan>,
     /// Whether it succeeded.
     pub succeeded: bool,
@@ -230,13 +230,13 @@ impl Builder {
     }
 
     fn add(&mut self, run: &Run, trace: &RunTrace) {
-        let ended = trace.ended().filter(|_| run.is_done());
+        let ended = trace.ended().filter(|_| run.has_ended());
         let mut partitions = Vec::new();
         let moments = trace.moments();
         let mut ends = vec![0; moments.len()];
         for (index, moments) in moments.into_iter().enumerate() {
-            let is_over = ended.is_some() && moments.ended > 0;
-            let succeeded = is_over && run.has_succeeded(index);
+            let has_ended = ended.is_some() && moments.ended > 0;
+            let succeeded = has_ended && run.has_succeeded(index);
             partitions.push(self.partition(run, &trace.labels, index, moments, succeeded, &mut ends));
             if let Some(log) = trace.polls(index) {
                 let polls = log.polls();

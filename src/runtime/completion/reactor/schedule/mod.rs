@@ -1,6 +1,6 @@
 //! When to poll which event: pure data; the time is an argument.
 //!
-//! Each queue is in order, so only its oldest entry can be the next to complete: a turn polls one event
+//! Each queue is in order, so only its oldest entry can be the next to end: a turn polls one event
 //! per queue, however much is in flight. An entry is polled around its estimated end as the
 //! [`Tuning`] says, and later with growing pauses; without an estimate with these from the start.
 
@@ -15,8 +15,8 @@ use numbers::ByNumber;
 
 /// Something on a device whose end the schedule waits for.
 pub(super) trait Work: Clone {
-    /// Whether it is known to be complete; asks no device.
-    fn is_over(&self) -> bool;
+    /// Whether it is known to have ended; asks no device.
+    fn has_ended(&self) -> bool;
 
     /// Its outcome, once it has one. Asks the device.
     fn poll(&self) -> Option<Result<()>>;
@@ -50,12 +50,12 @@ pub(super) enum By {
 /// What a turn has found.
 #[derive(Debug)]
 pub(super) enum Found<W> {
-    /// The work is complete.
-    Complete { work: W, result: Result<()>, sample: Option<Sample> },
+    /// The work has ended.
+    Ended { work: W, result: Result<()>, sample: Option<Sample> },
     /// The work's end is near: tasks that wait for it should poll until then.
     Near { work: W, until: u64 },
-    /// Another thread has seen it complete. The caller drops it without locks.
-    Over { work: W },
+    /// Another thread has seen it end. The caller drops it without locks.
+    KnownToHaveEnded { work: W },
 }
 
 /// What is in flight, by queue.
@@ -310,10 +310,10 @@ impl<W: Work> PendingQueue<W> {
         self.is_long = is_long;
     }
 
-    /// Takes out the oldest entries that other threads have seen complete.
+    /// Takes out the oldest entries that other threads have seen end.
     fn drop_over(&mut self, now: u64, planner: &mut Planner, found: &mut impl Extend<Found<W>>) {
-        while self.entries.front().is_some_and(|oldest| oldest.work.is_over()) {
-            found.extend(self.entries.pop_front().map(|Entry { work, .. }| Found::Over { work }));
+        while self.entries.front().is_some_and(|oldest| oldest.work.has_ended()) {
+            found.extend(self.entries.pop_front().map(|Entry { work, .. }| Found::KnownToHaveEnded { work }));
             planner.in_flight -= 1;
             // The next may have been the oldest for long.
             self.begin(now, false, planner);
@@ -343,9 +343,9 @@ impl<W: Work> PendingQueue<W> {
             planner.in_flight -= 1;
             let sample = self.sample(now).filter(|_| result.is_ok());
             let was_end_seen = self.was_end_seen(now);
-            found.extend([Found::Complete { work, result, sample }]);
+            found.extend([Found::Ended { work, result, sample }]);
             self.begin(now, was_end_seen, planner);
-            // Where the end of the last one was not seen, the next may be complete as well.
+            // Where the end of the last one was not seen, the next may have ended as well.
             is_due = self.next_poll <= now || !self.is_start_known;
         }
     }

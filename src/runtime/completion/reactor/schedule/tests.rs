@@ -29,7 +29,7 @@ struct Fake(Rc<State>);
 #[derive(Debug, Default)]
 struct State {
     result: RefCell<Option<Result<()>>>,
-    is_over: Cell<bool>,
+    has_ended: Cell<bool>,
     has_poller: Cell<bool>,
     is_awaited: Cell<bool>,
     polls: Cell<usize>,
@@ -50,8 +50,8 @@ impl Fake {
 }
 
 impl Work for Fake {
-    fn is_over(&self) -> bool {
-        self.0.is_over.get()
+    fn has_ended(&self) -> bool {
+        self.0.has_ended.get()
     }
 
     fn poll(&self) -> Option<Result<()>> {
@@ -88,7 +88,7 @@ fn add_left(
     let estimate = mean.map(|mean| Estimate { mean, deviation: 0 });
     let mut found = Vec::new();
     schedule.add(at, queue, Entry { work: work.clone(), estimate, left_until }, &mut found);
-    assert!(found.iter().all(|found| matches!(found, Found::Over { .. })));
+    assert!(found.iter().all(|found| matches!(found, Found::KnownToHaveEnded { .. })));
 }
 
 fn turn(schedule: &mut Schedule<Fake>, now: u64, by: By) -> Vec<Found<Fake>> {
@@ -101,7 +101,7 @@ fn turn(schedule: &mut Schedule<Fake>, now: u64, by: By) -> Vec<Found<Fake>> {
 fn samples(schedule: &mut Schedule<Fake>, now: u64) -> Vec<Option<Sample>> {
     let found = turn(schedule, now, HOST).into_iter();
     found
-        .filter_map(|found| if let Found::Complete { sample, .. } = found { Some(sample) } else { None })
+        .filter_map(|found| if let Found::Ended { sample, .. } = found { Some(sample) } else { None })
         .collect()
 }
 
@@ -199,7 +199,7 @@ fn a_failure_gives_no_sample() {
     let work = add(&mut schedule, 0, 0, None);
     *work.0.result.borrow_mut() = Some(Err(Error::new(ErrorKind::Driver, "failed")));
     let found = turn(&mut schedule, 0, HOST);
-    assert!(matches!(&found[..], [Found::Complete { result: Err(_), sample: None, .. }]), "{found:?}");
+    assert!(matches!(&found[..], [Found::Ended { result: Err(_), sample: None, .. }]), "{found:?}");
 }
 
 #[test]
@@ -303,13 +303,16 @@ fn with_many_queues_a_spin_pauses_between_turns() {
 fn work_that_other_threads_have_seen_complete_is_dropped() {
     let mut schedule = Schedule::new(TUNING);
     let works: Vec<_> = (0..3).map(|_| add(&mut schedule, 0, 0, Some(1000))).collect();
-    works[..2].iter().for_each(|work| work.0.is_over.set(true));
+    works[..2].iter().for_each(|work| work.0.has_ended.set(true));
     let entry = Entry { work: Fake::default(), estimate: None, left_until: 0 };
     let mut found = Vec::new();
     schedule.add(10, 0, entry, &mut found);
-    assert!(matches!(found[..], [Found::Over { .. }, Found::Over { .. }]), "{found:?}");
-    works[2].0.is_over.set(true);
-    assert!(matches!(turn(&mut schedule, 5000, HOST)[..], [Found::Over { .. }]));
+    assert!(
+        matches!(found[..], [Found::KnownToHaveEnded { .. }, Found::KnownToHaveEnded { .. }]),
+        "{found:?}"
+    );
+    works[2].0.has_ended.set(true);
+    assert!(matches!(turn(&mut schedule, 5000, HOST)[..], [Found::KnownToHaveEnded { .. }]));
 }
 
 #[test]
@@ -353,7 +356,7 @@ proptest! {
         let mut queues: [VecDeque<Fake>; 4] = Default::default();
         let take = |queues: &mut [VecDeque<Fake>; 4], found: Vec<Found<Fake>>| {
             for one in found {
-                let Found::Complete { work, .. } = one else { panic!("{one:?}") };
+                let Found::Ended { work, .. } = one else { panic!("{one:?}") };
                 let is_oldest = |queue: &&mut VecDeque<Fake>| queue.front().is_some_and(|one| one.is(&work));
                 let queue = queues.iter_mut().find(is_oldest);
                 assert!(queue.is_some_and(|queue| queue.pop_front().is_some()), "found in order");

@@ -1,8 +1,7 @@
-//! What `tracing`, tokio-console and NVTX's tools see of a run. A run has a trace only if one of them
-//! listens when it is submitted.
+//! Reports of a run: what `tracing`, tokio-console and NVTX's tools see of it, and how far it is.
 //!
-//! While a recording is on, every run that is submitted has a trace, and is kept until the recording reads its
-//! times.
+//! A run has a trace only if one of these listens when it is submitted. While a recording is on, every run that is
+//! submitted has a trace, and is kept until the recording reads its times.
 //!
 //! The page `docs/tracing.md` lists every span and event; a test compares the two.
 
@@ -14,17 +13,20 @@ use smallvec::SmallVec;
 use tracing::level_filters::LevelFilter;
 use tracing::{Level, Span, debug, debug_span, span_enabled, trace, trace_span};
 
+use crate::hal::EventStatus;
 use crate::runtime::completion::clock;
+use crate::runtime::execution::host_task::PollLog;
 use crate::runtime::execution::labels::{Labels, list_names};
-use crate::runtime::execution::polls::PollLog;
-use crate::runtime::execution::progress::list_causes;
-use crate::runtime::execution::run::Run;
+use crate::runtime::execution::progress::{
+    PartitionProgress, PartitionState, SubmissionProgress, list_causes,
+};
+use crate::runtime::execution::run::{ENQUEUED, FAILED, Predecessor, Run, SUCCEEDED};
 use crate::runtime::execution::template::{RunOwner, RunTemplate};
+use crate::runtime::resource::device::Device;
 use crate::sync::{AtomicU64, Ordering};
-use crate::types::{ResourceId, Result};
+use crate::types::{Error, ResourceId, Result};
 use crate::util::console::{self, AsyncOperation};
 use crate::util::nvtx::{self, NvtxRange, NvtxThreadRange};
-use crate::util::panics::catch_and_log;
 
 const RUN: &str = "wakegraph::run";
 const PARTITION: &str = "wakegraph::partition";
@@ -44,12 +46,12 @@ pub(crate) struct RunTrace {
     pub(crate) memory: Box<[(ResourceId, u64)]>,
     /// When it was submitted, in nanoseconds of the runtime's clock.
     pub(crate) submitted: u64,
-    /// When it was over; 0 until then.
+    /// When it ended; 0 until then.
     ended: AtomicU64,
     /// The runs that it was ordered after.
     follows: Mutex<Vec<u64>>,
     span: Span,
-    /// Until it is over.
+    /// Until it has ended.
     range: Mutex<Option<NvtxRange>>,
     partitions: Mutex<Box<[PartitionTrace]>>,
 }
@@ -67,13 +69,13 @@ pub(crate) struct PartitionMoments {
 
 #[derive(Debug)]
 struct PartitionTrace {
-    /// Disabled once the partition is over.
+    /// Disabled once the partition has ended.
     span: Span,
     /// There until a task has found it ready.
     operation: Option<AsyncOperation>,
-    /// The predecessors that are not over.
+    /// The predecessors that have not ended.
     waits_for: SmallVec<[u32; 4]>,
-    is_over: bool,
+    has_ended: bool,
     moments: PartitionMoments,
     /// Of a host task, while a timeline is recorded.
     polls: Option<Arc<PollLog>>,
@@ -141,7 +143,7 @@ impl RunTrace {
                 span,
                 operation,
                 waits_for,
-                is_over: false,
+                has_ended: false,
                 moments,
                 polls,
                 range: None,
@@ -168,12 +170,12 @@ impl RunTrace {
     }
 
     /// The run starts, after what it had to wait for on the host.
-    fn started(&self) {
+    pub(crate) fn started(&self) {
         self.span.in_scope(|| trace!(target: RUN, run = self.id, "started"));
     }
 
     /// A device has been handed a partition.
-    fn enqueued(&self, partition: usize) {
+    pub(super) fn enqueued(&self, partition: usize) {
         let mut partitions = self.partitions.lock();
         let trace = &mut partitions[partition];
         trace.moments.begin();
@@ -181,17 +183,17 @@ impl RunTrace {
         trace.set_state("on its device");
     }
 
-    /// A partition is over. Only the first call for a partition counts.
-    fn partition_ended(&self, partition: usize, succeeded: bool) {
+    /// A partition has ended. Only the first call for a partition counts.
+    pub(super) fn partition_ended(&self, partition: usize, succeeded: bool) {
         let Some(span) = self.take_span(partition, succeeded) else { return };
         span.in_scope(|| trace!(target: PARTITION, run = self.id, partition, succeeded, "finished"));
     }
 
-    /// The span of a partition that is over, the first time.
+    /// The span of a partition that has ended, the first time.
     fn take_span(&self, partition: usize, succeeded: bool) -> Option<Span> {
         let mut partitions = self.partitions.lock();
         let trace = &mut partitions[partition];
-        if std::mem::replace(&mut trace.is_over, true) {
+        if std::mem::replace(&mut trace.has_ended, true) {
             return None;
         }
         trace.moments.ended = clock::now();
@@ -204,14 +206,14 @@ impl RunTrace {
             tests::LOOKED_AT.set(tests::LOOKED_AT.get() + 1);
             let later = &mut partitions[later as usize];
             later.waits_for.retain(|waits_for| *waits_for as usize != partition);
-            if !later.is_over {
+            if !later.has_ended {
                 later.set_state("waiting");
             }
         }
         Some(span)
     }
 
-    /// When it was over; `None` until then.
+    /// When it ended; `None` until then.
     pub(crate) fn ended(&self) -> Option<u64> {
         Some(self.ended.load(Ordering::Acquire)).filter(|&ended| ended > 0)
     }
@@ -231,8 +233,8 @@ impl RunTrace {
         self.partitions.lock()[partition].polls.clone()
     }
 
-    /// The run is over.
-    fn finished(&self, result: &Result<()>) {
+    /// The run has ended.
+    fn run_ended(&self, result: &Result<()>) {
         self.ended.store(clock::now(), Ordering::Release);
         *self.range.lock() = None;
         self.span.in_scope(|| match result {
@@ -244,8 +246,8 @@ impl RunTrace {
     /// The task that awaits the run polls.
     pub(crate) fn poll(&self) {
         for trace in self.partitions.lock().iter_mut() {
-            let operation = trace.operation.take_if(|_| trace.is_over);
-            operation.iter().chain(&trace.operation).for_each(|operation| operation.poll(trace.is_over));
+            let operation = trace.operation.take_if(|_| trace.has_ended);
+            operation.iter().chain(&trace.operation).for_each(|operation| operation.poll(trace.has_ended));
         }
     }
 }
@@ -258,89 +260,53 @@ impl PartitionTrace {
     }
 }
 
-impl Run {
-    /// The trace, while the run is in flight, if a subscriber listens.
-    pub(crate) fn trace(&self) -> Option<Arc<RunTrace>> {
-        if self.is_traced { self.extra(|extras| extras.until_end.trace.clone()) } else { None }
-    }
-
-    pub(crate) fn is_traced(&self) -> bool {
-        self.is_traced
-    }
-
-    /// Tells the trace, if there is one. What listens to it is the user's: its panic must neither keep a run
-    /// that devices have been given out of the order, nor keep one from ending.
-    fn tell_trace(&self, tell: impl FnOnce(&RunTrace)) {
-        if let Some(trace) = self.trace() {
-            catch_and_log("what traces a run", || tell(&trace));
-        }
-    }
-
-    /// The run starts, after what it had to wait for on the host.
-    pub(crate) fn trace_start(&self) {
-        self.tell_trace(RunTrace::started);
-    }
-
+impl RunTrace {
     /// A task waits to start the run, for a guard among others.
-    pub(crate) fn trace_guard(&self, template: &RunTemplate) {
-        self.tell_trace(|trace| {
-            let waits_for = list_causes(&self.waits_for(template));
-            trace.span.in_scope(|| debug!(target: RUN, run = trace.id, waits_for, "waits for a guard"));
-        });
+    pub(crate) fn waits_for_guard(&self, waits_for: &[String]) {
+        let waits_for = list_causes(waits_for);
+        self.span.in_scope(|| debug!(target: RUN, run = self.id, waits_for, "waits for a guard"));
     }
 
     /// The run was ordered after another.
-    pub(crate) fn trace_follows(&self, earlier: &Self) {
-        self.tell_trace(|trace| {
-            if let Some(earlier) = earlier.trace() {
-                trace.span.follows_from(&earlier.span);
-                trace.follows.lock().push(earlier.id);
-            }
-        });
+    pub(crate) fn comes_after(&self, earlier: &Run) {
+        if let Some(earlier) = earlier.trace() {
+            self.span.follows_from(&earlier.span);
+            self.follows.lock().push(earlier.id);
+        }
     }
 
     /// A partition is about to be enqueued. The device may have run it before the enqueue returns, until when
     /// the range is kept.
-    pub(super) fn trace_begin(&self, partition: usize) -> Option<NvtxThreadRange> {
-        let trace = self.trace()?;
-        trace.partitions.lock()[partition].moments.begin();
-        NvtxThreadRange::start(trace.id, || match &trace.command {
+    pub(super) fn begin_enqueue(&self, partition: usize) -> Option<NvtxThreadRange> {
+        self.partitions.lock()[partition].moments.begin();
+        NvtxThreadRange::start(self.id, || match &self.command {
             Some(command) => format!("enqueue {command}"),
-            None => format!("enqueue {}", list_names(trace.labels.names(partition))),
+            None => format!("enqueue {}", list_names(self.labels.names(partition))),
         })
     }
 
-    pub(super) fn trace_enqueued(&self, partition: usize) {
-        self.tell_trace(|trace| trace.enqueued(partition));
-    }
-
-    pub(super) fn trace_end(&self, partition: usize, succeeded: bool) {
-        self.tell_trace(|trace| trace.partition_ended(partition, succeeded));
-    }
-
-    /// The run is over. A thread that has ended a partition may not have come to say so yet.
-    pub(super) fn finish_trace(&self, trace: &RunTrace) {
-        for partition in 0..self.slots.len() {
-            trace.partition_ended(partition, self.has_succeeded(partition));
+    /// The run has ended. A thread that has ended a partition may not have come to say so yet.
+    pub(super) fn end(&self, run: &Run) {
+        for partition in 0..run.slots.len() {
+            self.partition_ended(partition, run.has_succeeded(partition));
         }
-        trace.finished(&self.result());
+        self.run_ended(&run.result());
     }
 
     /// The span around the closure of a host task.
-    pub(super) fn trace_host_task(&self, owner: &dyn RunOwner, partition: usize) -> Span {
-        let Some(trace) = self.trace() else { return Span::none() };
-        let mut partitions = trace.partitions.lock();
+    pub(super) fn begin_host_task(&self, owner: &dyn RunOwner, partition: usize) -> Span {
+        let mut partitions = self.partitions.lock();
         let own = &mut partitions[partition];
         own.moments.begin();
         own.set_state("running on the host");
-        own.range = NvtxRange::start(trace.id, || nodes(owner, partition).into_owned());
+        own.range = NvtxRange::start(self.id, || nodes(owner, partition).into_owned());
         let enqueued_at = owner.command_label().map(|(_, location)| location);
         let location = enqueued_at.or(owner.labels.location_of(partition));
         debug_span!(
             target: HOST_TASK,
-            parent: own.span.id().or(trace.span.id()),
+            parent: own.span.id().or(self.span.id()),
             "host_task",
-            run = trace.id,
+            run = self.id,
             partition,
             node = &*nodes(owner, partition),
             location = location.map(tracing::field::display),
@@ -391,6 +357,22 @@ impl RunRecorder {
         recorder
     }
 
+    /// Has the recordings that are on keep a run, which is about to start. It is not reused meanwhile.
+    pub(crate) fn record(run: &Arc<Run>) {
+        if !run.is_traced() || !is_recording() {
+            return;
+        }
+        let Some(trace) = run.trace() else { return };
+        for recorder in &*RECORDERS.lock() {
+            let mut runs = recorder.runs.lock();
+            if runs.len() < MOST_RUNS {
+                runs.push((run.clone(), trace.clone()));
+            } else {
+                recorder.omitted.fetch_add(1, Ordering::Relaxed);
+            }
+        }
+    }
+
     /// Records no more runs.
     pub(crate) fn stop(self: &Arc<Self>) {
         let mut all = RECORDERS.lock();
@@ -406,22 +388,137 @@ impl RunRecorder {
     }
 }
 
-impl Run {
-    /// Has the recordings that are on keep the run, which is about to start. It is not reused meanwhile.
-    pub(crate) fn record(self: &Arc<Self>) {
-        if !self.is_traced() || !is_recording() {
-            return;
-        }
-        let Some(trace) = self.trace() else { return };
-        for recorder in &*RECORDERS.lock() {
-            let mut runs = recorder.runs.lock();
-            if runs.len() < MOST_RUNS {
-                runs.push((self.clone(), trace.clone()));
-            } else {
-                recorder.omitted.fetch_add(1, Ordering::Relaxed);
+/// A run and its executable, to be reported on. Reads the states and the events of partitions, and changes
+/// nothing.
+pub(crate) struct RunReport<'a> {
+    pub(crate) run: &'a Run,
+    pub(crate) owner: &'a dyn RunOwner,
+}
+
+impl RunReport<'_> {
+    /// How far the run is.
+    pub(super) fn progress(&self) -> SubmissionProgress {
+        let template = self.owner.template();
+        let is_behind_others = self.waits_for_others();
+        let partition = |index: usize| {
+            let labels = &template.labels;
+            let nodes = labels.names(index).map(str::to_owned);
+            PartitionProgress {
+                partition: index as u32,
+                nodes: self
+                    .owner
+                    .command_label()
+                    .map_or_else(|| nodes.collect(), |(name, _)| vec![name.into_owned()]),
+                device: labels.devices[index].as_ref().map(Device::selector).map(str::to_owned),
+                state: self.partition_state(index, is_behind_others),
             }
+        };
+        SubmissionProgress {
+            partitions: (0..template.partitions.len()).map(partition).collect(),
+            waits_for: self.waits_for(),
         }
     }
+
+    /// What the run comes after or depends on and that has not ended, in words.
+    pub(crate) fn waits_for(&self) -> Vec<String> {
+        let template = self.owner.template();
+        let (depends_on, comes_after) = self
+            .run
+            .extra(|extras| (extras.until_end.depends_on.clone(), extras.until_end.comes_after.clone()));
+        let mut all: Vec<String> = Vec::new();
+        for earlier in comes_after.iter().flat_map(Predecessor::unended) {
+            match &earlier {
+                Predecessor::Run(run) => {
+                    let guard = run.noted_guard().filter(|guard| !guard.is_lifted());
+                    let behind = guard.map_or_else(String::new, |guard| format!(", behind {guard}"));
+                    all.extend(title(run, template).map(|title| title + &behind));
+                }
+                Predecessor::Fence(fence) => all.push(fence.to_string()),
+                // It is one of these two by now.
+                Predecessor::Guard(_) => {}
+            }
+        }
+        for run in depends_on.iter().filter(|run| !run.has_ended()) {
+            all.extend(title(run, template).filter(|title| !all.contains(title)));
+        }
+        // One that its device's queue orders by itself.
+        if all.is_empty() && template.ended.load(Ordering::Acquire) + 1 < self.run.number {
+            all.push("the submissions before it".into());
+        }
+        all
+    }
+
+    fn partition_state(&self, index: usize, is_behind_others: bool) -> PartitionState {
+        let (run, partition) = (self.run, &self.owner.template().partitions[index]);
+        let status = match run.state(index) {
+            SUCCEEDED => return PartitionState::Completed,
+            FAILED => return PartitionState::Failed,
+            ENQUEUED => run.event(index).map(|event| event.status()),
+            _ if run.is_in_batch() => run.batch_status(),
+            _ => None,
+        };
+        let is_running = match status {
+            Some(EventStatus::Complete) => return PartitionState::Completed,
+            Some(EventStatus::Failed(_)) => return PartitionState::Failed,
+            Some(EventStatus::Pending | EventStatus::Idle) => true,
+            // A host task is called as soon as there is nothing left to wait for.
+            None => partition.device().is_none() && run.slots[index].waiting_for.load(Ordering::Acquire) == 0,
+        };
+        if partition.device().is_none() && run.extra(|extras| extras.views_kept.contains(&index)) {
+            return PartitionState::ViewsKept;
+        }
+        let mut on = partition.predecessors.to_vec();
+        on.retain(|&earlier| !run.is_known_to_have_succeeded(earlier as usize));
+        match is_running && on.is_empty() && !is_behind_others {
+            true => PartitionState::Running,
+            false => PartitionState::Waiting { on },
+        }
+    }
+
+    /// Whether devices may have it wait for other runs.
+    fn waits_for_others(&self) -> bool {
+        self.owner.template().ended.load(Ordering::Acquire) + 1 < self.run.number
+            || self.run.predecessors().iter().any(|earlier| !earlier.has_ended())
+    }
+
+    /// The run hangs. Until it has ended, the devices that run a partition of it are not healthy; if none does,
+    /// those that have been given one.
+    pub(super) fn set_stalled(&self, error: &Error) {
+        let template = self.owner.template();
+        let is_behind_others = self.waits_for_others();
+        let partitions = 0..template.partitions.len();
+        let is_running =
+            |index: &usize| self.partition_state(*index, is_behind_others) == PartitionState::Running;
+        let mut hanging: Vec<usize> = partitions.clone().filter(is_running).collect();
+        if hanging.is_empty() {
+            hanging = partitions.filter(|&index| self.run.is_enqueued(index)).collect();
+        }
+        let mut devices: Vec<&Device> = Vec::new();
+        for device in hanging.iter().filter_map(|&index| template.partitions[index].device()) {
+            if !devices.contains(&device) {
+                devices.push(device);
+            }
+        }
+        let stalls: Vec<_> = devices.into_iter().map(|device| device.stall(error.clone())).collect();
+        // If the run has ended by now, they end here.
+        drop(self.run.drop_at_end(Box::new(stalls)));
+    }
+}
+
+/// What the run is called beside one of `other`; `None` when it has ended.
+fn title(run: &Run, other: &RunTemplate) -> Option<String> {
+    let owner = run.owner()?;
+    if let Some((name, location)) = owner.command_label() {
+        return Some(format!("{name} of a queue, enqueued at {location}"));
+    }
+    let (number, labels) = (run.number, &owner.template().labels);
+    Some(match Arc::ptr_eq(labels, &other.labels) {
+        true => format!("submission {number} of the same executable"),
+        false => {
+            let names = list_names(labels.nodes.iter().map(|node| &*node.label));
+            format!("submission {number} of the executable of ({names})")
+        }
+    })
 }
 
 #[cfg(test)]
@@ -432,7 +529,7 @@ mod tests {
     use crate::runtime::{Device, Graph};
 
     thread_local! {
-        /// How many partitions this thread has looked at because another was over.
+        /// How many partitions this thread has looked at because another had ended.
         pub(super) static LOOKED_AT: Cell<usize> = const { Cell::new(0) };
     }
 

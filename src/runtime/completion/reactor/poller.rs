@@ -1,6 +1,6 @@
-//! The driver: the only code that polls the events of a device and completes what has ended.
+//! The poller: the only code that polls the events of a device and ends the partitions that are through there.
 //!
-//! It is a role. The thread that has locked the [`Driver`] takes a turn: that of the reactor's host, which is
+//! It is a role. The thread that has locked the [`Poller`] takes a turn: that of the reactor's host, which is
 //! the reactor's thread or its task, or that of a submission that spins.
 
 use std::sync::Arc;
@@ -17,7 +17,7 @@ use crate::sync::Ordering;
 use crate::types::Result;
 use crate::util::panics::catch_and_log;
 
-pub(super) struct Driver {
+pub(super) struct Poller {
     pub(super) schedule: Schedule<InFlight>,
     /// Exchanged with the inbox, so that neither side allocates.
     added: Vec<Added>,
@@ -40,7 +40,7 @@ pub(super) struct Added {
 /// What a turn has found, to be [dispatched](dispatch) without locks.
 pub(super) type AllFound = SmallVec<[Found<InFlight>; 8]>;
 
-impl Driver {
+impl Poller {
     pub(super) fn new(tuning: Tuning) -> Self {
         Self { schedule: Schedule::new(tuning), added: Vec::new() }
     }
@@ -57,7 +57,7 @@ impl Driver {
     }
 }
 
-/// Completes what a turn has found. Tasks are woken at the end: a thread that is woken for the first would
+/// Ends what a turn has found. Tasks are woken at the end: a thread that is woken for the first would
 /// otherwise be asleep again when the next one is found.
 pub(super) fn dispatch(found: &mut AllFound) {
     if !found.is_empty() {
@@ -70,22 +70,22 @@ pub(super) fn dispatch(found: &mut AllFound) {
 impl Found<InFlight> {
     fn dispatch(self) {
         match self {
-            Self::Complete { work, result, sample } => work.complete(result, sample),
+            Self::Ended { work, result, sample } => work.end(result, sample),
             Self::Near { work, until } => work.run.set_near(until),
-            Self::Over { work } => drop(work),
+            Self::KnownToHaveEnded { work } => drop(work),
         }
     }
 }
 
 impl InFlight {
-    fn complete(self, result: Result<()>, sample: Option<Sample>) {
-        self.run.complete(self.partition, result, sample);
+    fn end(self, result: Result<()>, sample: Option<Sample>) {
+        self.run.end(self.partition, result, sample);
     }
 }
 
 impl Work for InFlight {
-    fn is_over(&self) -> bool {
-        self.run.is_over(self.partition)
+    fn has_ended(&self) -> bool {
+        self.run.has_ended(self.partition)
     }
 
     /// If what listens to the backend's log panics, the work is polled again later.

@@ -1,14 +1,11 @@
 //! How a submission waits for a run, and how long its partitions take.
 
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use crate::runtime::completion::clock;
-use crate::runtime::completion::estimate::Sample;
-use crate::runtime::completion::reactor::Reactor;
 use crate::runtime::completion::tuning::SpinKind;
 use crate::runtime::execution::run::Run;
-use crate::runtime::execution::template::RunTemplate;
 use crate::sync::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering};
 
 const SPIN_NONE: u8 = 0;
@@ -33,7 +30,7 @@ pub(crate) enum SpinPlan {
 
 /// How its submission waits for a run.
 #[derive(Default)]
-pub(super) struct Waiting {
+pub(crate) struct Waiting {
     /// Until when the end is near enough to be polled for without a pause, 0 if it is not.
     near_until: AtomicU64,
     /// Nanoseconds that the partition enqueued last is expected to take, 0 if that is not known. Four seconds
@@ -83,63 +80,27 @@ impl SpinPlan {
     }
 }
 
-impl Run {
+impl Waiting {
     /// A submission spins for this run, so that the reactor's host need not poll for it soon.
     pub(crate) fn set_polled_by_submission(&self) {
-        self.waiting.has_poller.store(true, Ordering::Relaxed);
+        self.has_poller.store(true, Ordering::Relaxed);
     }
 
     pub(crate) fn is_polled_by_submission(&self) -> bool {
-        self.waiting.has_poller.load(Ordering::Relaxed)
-    }
-
-    /// Takes a turn as the driver of each device that has to be polled.
-    pub(crate) fn drive(&self, now: Instant) {
-        let now = clock::at(now);
-        self.reactors.iter().for_each(|reactor| reactor.turn(now));
-    }
-
-    /// The submission is gone or has spun in vain: has the reactors' hosts poll for the end at once.
-    #[inline]
-    pub(crate) fn stop_polling(&self) {
-        if self.is_polled() && !self.is_done() {
-            self.poll_instead();
-        }
-    }
-
-    fn poll_instead(&self) {
-        // Partitions that are enqueued from now on are not left to the submission either.
-        let had_poller = self.waiting.has_poller.swap(false, Ordering::Relaxed);
-        let was_near = self.waiting.near_until.swap(0, Ordering::Relaxed) > 0;
-        if had_poller || was_near {
-            self.reactors.iter().for_each(Reactor::poll_instead);
-        }
-    }
-
-    /// The end is near: has the submissions poll for it themselves until then, on threads that are
-    /// awake by it.
-    pub(super) fn set_near(&self, until: u64) {
-        self.waiting.near_until.store(until, Ordering::Release);
-        self.done.wake_all();
+        self.has_poller.load(Ordering::Relaxed)
     }
 
     /// How long from now on the end may be polled for without a pause.
     pub(crate) fn near_for(&self) -> Option<Duration> {
-        match self.waiting.near_until.load(Ordering::Acquire) {
+        match self.near_until.load(Ordering::Acquire) {
             0 => None,
             until => until.checked_sub(clock::now()).filter(|&left| left > 0).map(Duration::from_nanos),
         }
     }
 
-    /// Whether no other run is in flight on the device, so that a spin keeps no other submission
-    /// from polling.
-    pub(crate) fn is_alone_in_flight(&self) -> bool {
-        self.in_flight().is_none_or(|in_flight| in_flight.load(Ordering::Relaxed) <= 1)
-    }
-
     /// Whether a spin on this run saw it end, if there was one.
     pub(crate) fn spin(&self) -> Option<bool> {
-        match self.waiting.spin.load(Ordering::Relaxed) {
+        match self.spin.load(Ordering::Relaxed) {
             SPIN_NONE => None,
             outcome => Some(outcome == SPIN_FOUND),
         }
@@ -147,79 +108,82 @@ impl Run {
 
     /// One spin in vain outweighs all that paid.
     pub(crate) fn record_spin(&self, found: bool) {
-        self.waiting.spin.fetch_max(if found { SPIN_FOUND } else { SPIN_IN_VAIN }, Ordering::Relaxed);
+        self.spin.fetch_max(if found { SPIN_FOUND } else { SPIN_IN_VAIN }, Ordering::Relaxed);
     }
 
     /// Plans how the first wait for this run spins.
     pub(crate) fn plan_spin(&self, plan: SpinPlan) {
-        self.waiting.spin_plan.store(plan.encode(), Ordering::Relaxed);
+        self.spin_plan.store(plan.encode(), Ordering::Relaxed);
     }
 
     /// How a wait for this run should spin. Only the first wait does.
     pub(crate) fn take_spin(&self) -> Option<SpinPlan> {
-        let plan = &self.waiting.spin_plan;
+        let plan = &self.spin_plan;
         SpinPlan::decode(plan.load(Ordering::Relaxed))?;
         SpinPlan::decode(plan.swap(0, Ordering::Relaxed))
     }
 
     /// How a thread may spin for the end.
     pub(crate) fn spin_kind(&self) -> SpinKind {
-        self.waiting.spin_kind
-    }
-
-    /// The host has been handed a task of this run, until the guard is dropped.
-    pub(crate) fn host_task(self: &Arc<Self>) -> HostWork {
-        self.progress.host_tasks.fetch_add(1, Ordering::AcqRel);
-        HostWork(self.clone())
-    }
-
-    /// Whether the host has something to do for this run, so that a spin would keep it waiting.
-    pub(crate) fn is_on_host(&self) -> bool {
-        self.progress.host_tasks.load(Ordering::Acquire) > 0
+        self.spin_kind
     }
 
     /// How long the partition enqueued last is expected to take.
     pub(crate) fn expected(&self) -> Option<Duration> {
-        match self.waiting.soonest.load(Ordering::Relaxed) {
+        match self.soonest.load(Ordering::Relaxed) {
             0 => None,
             expected => Some(Duration::from_nanos(expected.into())),
         }
     }
 
-    /// A partition is about to be enqueued, and expected to take so long.
-    pub(super) fn will_enqueue(&self, partition: usize, expected: Option<Duration>, notifies: bool) {
-        self.metrics.partition_started(partition);
-        if self.waiting.is_timed {
-            let expected = expected.map_or(0, clock::nanoseconds).min(u32::MAX.into()) as u32;
-            self.waiting.soonest.store(expected, Ordering::Relaxed);
-            if notifies {
-                self.slots[partition].measure_from(clock::now());
-            }
-        }
+    /// The submission polls no more. Whether others have relied on that.
+    pub(super) fn stop_polling(&self) -> bool {
+        // Partitions that are enqueued from now on are not left to the submission either.
+        let had_poller = self.has_poller.swap(false, Ordering::Relaxed);
+        let was_near = self.near_until.swap(0, Ordering::Relaxed) > 0;
+        had_poller || was_near
     }
 
-    /// Lets the next runs know how long this one's partitions took.
-    pub(super) fn learn(&self, template: &RunTemplate) {
-        for (slot, partition) in self.slots.iter().zip(&template.partitions) {
-            slot.took().into_iter().for_each(|took| partition.estimator.record(Sample::Exact(took)));
-        }
+    /// The end may be polled for without a pause until then.
+    pub(super) fn set_near(&self, until: u64) {
+        self.near_until.store(until, Ordering::Release);
+    }
+
+    /// A partition is about to be enqueued, and expected to take so long.
+    pub(super) fn will_enqueue(&self, expected: Option<Duration>) {
+        let expected = expected.map_or(0, clock::nanoseconds).min(u32::MAX.into()) as u32;
+        self.soonest.store(expected, Ordering::Relaxed);
     }
 }
 
-/// A task that the host has been handed for a run, see [`Run::host_task`].
+/// A task that the host has been handed for a run.
 pub(crate) struct HostWork(Arc<Run>);
+
+impl HostWork {
+    /// The host has been handed a task of this run, until this is dropped.
+    pub(super) fn begin(run: &Arc<Run>) -> Self {
+        run.progress.host_tasks.fetch_add(1, Ordering::AcqRel);
+        Self(run.clone())
+    }
+}
 
 impl Drop for HostWork {
     fn drop(&mut self) {
         let Self(run) = self;
         // Who waits for the run may spin again, for what the task has just enqueued.
         if run.progress.host_tasks.fetch_sub(1, Ordering::AcqRel) == 1
-            && run.expected().is_some()
-            && !run.is_done()
+            && run.waiting.expected().is_some()
+            && !run.has_ended()
         {
-            run.done.wake_all();
+            run.ended.wake_all();
         }
     }
+}
+
+/// How long to spin for something expected to take so long: twice that, so that the usual jitter
+/// does not cost a task switch.
+pub(crate) fn spin_time(expected: Duration, limit: Duration) -> Duration {
+    (2 * expected).min(limit)
 }
 
 #[cfg(test)]
