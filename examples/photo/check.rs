@@ -1,17 +1,13 @@
-//! Every stage against what `image` and `imageproc` make of the stage's input.
+//! Every stage against what plain loops make of the stage's input.
 
 use std::fmt;
-use std::path::Path;
 
-use image::{DynamicImage, GrayImage, ImageReader, RgbImage, imageops};
-use imageproc::contrast::{self, ThresholdType};
-use imageproc::{filter, gradients, stats};
 use wakegraph::BoxError;
 
 use crate::args::Args;
-use crate::files::cannot;
 use crate::kernels::gaussian;
 use crate::pipeline::{Buffers, SIGMA};
+use crate::{files, reference};
 
 /// One stage's result beside the reference.
 pub(crate) struct Comparison {
@@ -31,49 +27,37 @@ pub(crate) struct Comparison {
 /// square roots; all else is exact.
 pub(crate) async fn stages(
     args: &Args,
-    size: (u32, u32),
+    (width, _height): (u32, u32),
     ours: &Buffers,
 ) -> Result<Vec<Comparison>, BoxError> {
-    let (width, height) = size;
-    let image =
-        |pixels| GrayImage::from_raw(width, height, pixels).ok_or("a buffer is smaller than the image");
-    let frame = ours.frame.read().await.to_vec();
-    let frame = RgbImage::from_raw(width, height, frame).ok_or("the frame is smaller than the image")?;
-    let gray = image(ours.gray.to_vec().await?)?;
-    let smeared = image(ours.smeared.to_vec().await?)?;
-    let blurred = image(ours.blurred.to_vec().await?)?;
-    let gradient = image(ours.gradient.to_vec().await?)?;
+    let width = width as usize;
+    let frame = ours.frame.read().await;
+    let gray = ours.gray.to_vec().await?;
+    let smeared = ours.smeared.to_vec().await?;
+    let blurred = ours.blurred.to_vec().await?;
+    let gradient = ours.gradient.to_vec().await?;
     let counts = ours.counts.read().await;
     let level = ours.level.to_vec().await?;
-    let edges = image(ours.edges.to_vec().await?)?;
+    let edges = ours.edges.to_vec().await?;
 
-    let from_file = open(&args.input)?.into_rgb8();
-    let luma = imageops::grayscale(&frame);
-    let rows = filter::horizontal_filter(&gray, &gaussian(SIGMA));
-    let both = filter::gaussian_blur_f32(&gray, SIGMA);
-    let sobel = gradients::sobel_gradients(&blurred);
-    let sobel: Vec<u8> = sobel.iter().map(|&slope| slope.min(255) as u8).collect();
-    let bins = stats::histogram(&gradient).channels;
-    let otsu = [contrast::otsu_level(&gradient)];
-    let white = contrast::threshold(&gradient, level[0], ThresholdType::Binary);
-    let in_file = open(&args.output)?.into_luma8();
+    let from_file = files::read(&args.input)?.rgb;
+    let taps = gaussian(SIGMA);
+    let rows = reference::blur_rows(&gray, width, &taps);
+    let both = reference::blur_columns(&rows, width, &taps);
+    // The file is gray: all colours of a pixel have its value.
+    let in_file: Vec<u8> = files::read(&args.output)?.rgb.into_iter().step_by(3).collect();
 
     Ok(vec![
-        Comparison::new("read frame", "the file, by image", &frame, &from_file, 0),
-        Comparison::new("grayscale", "image::imageops::grayscale", &gray, &luma, 0),
-        Comparison::new("blur_rows", "imageproc::filter::horizontal_filter", &smeared, &rows, 1),
-        Comparison::new("blur_columns", "imageproc::filter::gaussian_blur_f32", &blurred, &both, 2),
-        Comparison::new("sobel", "imageproc::gradients::sobel_gradients", &gradient, &sobel, 1),
-        Comparison::new("histogram", "imageproc::stats::histogram", &counts, &bins[0], 0),
-        Comparison::new("choose level", "imageproc::contrast::otsu_level", &level, &otsu, 0),
-        Comparison::new("threshold", "imageproc::contrast::threshold", &edges, &white, 0),
-        Comparison::new("write edges", "the file, by image", &edges, &in_file, 0),
+        Comparison::new("read frame", "the file", &frame, &from_file, 0),
+        Comparison::new("grayscale", "loop", &gray, &reference::grayscale(&frame), 0),
+        Comparison::new("blur_rows", "loop", &smeared, &rows, 1),
+        Comparison::new("blur_columns", "loops over rows and columns", &blurred, &both, 2),
+        Comparison::new("sobel", "loop", &gradient, &reference::sobel(&blurred, width), 1),
+        Comparison::new("histogram", "loop", &counts, &reference::histogram(&gradient), 0),
+        Comparison::new("choose level", "largest variance of 256", &level, &[reference::otsu_level(&gradient)], 0),
+        Comparison::new("threshold", "loop", &edges, &reference::threshold(&gradient, level[0]), 0),
+        Comparison::new("write edges", "the file", &edges, &in_file, 0),
     ])
-}
-
-fn open(path: &Path) -> Result<DynamicImage, BoxError> {
-    let reader = ImageReader::open(path).map_err(|error| cannot("read", path, error))?;
-    reader.with_guessed_format()?.decode().map_err(|error| cannot("decode", path, error))
 }
 
 impl Comparison {
@@ -101,11 +85,11 @@ pub(crate) struct Table<'a>(pub(crate) &'a [Comparison]);
 
 impl fmt::Display for Table<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        writeln!(f, "  {:<12}  {:<38}  {:>10}  {:>7}", "stage", "reference", "difference", "allowed")?;
+        writeln!(f, "  {:<12}  {:<28}  {:>10}  {:>7}", "stage", "reference", "difference", "allowed")?;
         for comparison in self.0 {
             let Comparison { stage, reference, difference, tolerance } = comparison;
             let verdict = if comparison.holds() { "ok" } else { "WRONG" };
-            writeln!(f, "  {stage:<12}  {reference:<38}  {difference:>10}  {tolerance:>7}  {verdict}")?;
+            writeln!(f, "  {stage:<12}  {reference:<28}  {difference:>10}  {tolerance:>7}  {verdict}")?;
         }
         Ok(())
     }

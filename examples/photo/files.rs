@@ -2,12 +2,11 @@
 
 use std::fmt::Display;
 use std::fs::File;
-use std::io::{BufReader, Cursor};
+use std::io::{BufRead, BufReader, Cursor, Seek};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use image::codecs::png::{CompressionType, FilterType, PngDecoder, PngEncoder};
-use image::{DynamicImage, ExtendedColorType, ImageDecoder, ImageEncoder};
+use png::{BitDepth, ColorType, Compression, Decoder, DecodingError, Encoder, EncodingError, Transformations};
 use tokio::task::spawn_blocking;
 use wakegraph::{BoxError, HostMut, HostRef};
 
@@ -26,8 +25,9 @@ impl Source {
     /// Reads the size of the picture; the pixels are for [`next`](Self::next).
     pub(crate) fn open(path: &Path, frames: u32) -> Result<Self, BoxError> {
         let file = File::open(path).map_err(|error| cannot("read", path, error))?;
-        let png = PngDecoder::new(BufReader::new(file)).map_err(|error| cannot("decode", path, error))?;
-        Ok(Self { path: path.into(), size: png.dimensions(), frames, taken: AtomicU32::new(0) })
+        let header = Decoder::new(BufReader::new(file)).read_info();
+        let size = header.map_err(|error| cannot("decode", path, error))?.info().size();
+        Ok(Self { path: path.into(), size, frames, taken: AtomicU32::new(0) })
     }
 
     /// Width and height.
@@ -43,12 +43,11 @@ impl Source {
 
         let png = tokio::fs::read(&path).await.map_err(|error| cannot("read", &path, error))?;
         spawn_blocking(move || {
-            let decoded = PngDecoder::new(Cursor::new(png)).and_then(DynamicImage::from_decoder);
-            let picture = decoded.map_err(|error| cannot("decode", &path, error))?.into_rgb8();
-            if picture.dimensions() != size {
+            let picture = decode(Cursor::new(png)).map_err(|error| cannot("decode", &path, error))?;
+            if picture.size != size {
                 return Err(cannot("use", &path, "its size has changed"));
             }
-            rgb.copy_from_slice(&picture);
+            rgb.copy_from_slice(&picture.rgb);
             for row in rgb.chunks_exact_mut(3 * size.0 as usize) {
                 row.rotate_left(3 * columns_to_go as usize);
             }
@@ -72,15 +71,48 @@ impl Sink {
     /// Writes `gray`, 1 byte a pixel.
     pub(crate) async fn write(&self, gray: HostRef<u8>) -> Result<(), BoxError> {
         let (width, height) = self.size;
-        let png = spawn_blocking(move || {
-            let mut png = Vec::new();
-            PngEncoder::new_with_quality(&mut png, CompressionType::Fast, FilterType::NoFilter)
-                .write_image(&gray, width, height, ExtendedColorType::L8)
-                .map(|()| png)
-        })
-        .await??;
+        let png = spawn_blocking(move || encode_gray(&gray, width, height)).await??;
         tokio::fs::write(&self.path, png).await.map_err(|error| cannot("write", &self.path, error))
     }
+}
+
+/// A picture: 3 bytes a pixel.
+pub(crate) struct Picture {
+    /// Width and height.
+    size: (u32, u32),
+    pub(crate) rgb: Vec<u8>,
+}
+
+/// Reads a PNG.
+pub(crate) fn read(path: &Path) -> Result<Picture, BoxError> {
+    let file = File::open(path).map_err(|error| cannot("read", path, error))?;
+    decode(BufReader::new(file)).map_err(|error| cannot("decode", path, error))
+}
+
+fn decode(png: impl BufRead + Seek) -> Result<Picture, DecodingError> {
+    let mut decoder = Decoder::new(png);
+    // Whatever the file has becomes 8 bits a channel.
+    decoder.set_transformations(Transformations::normalize_to_color8());
+    let mut reader = decoder.read_info()?;
+    let mut pixels = vec![0; reader.output_buffer_size().ok_or(DecodingError::LimitsExceeded)?];
+    let frame = reader.next_frame(&mut pixels)?;
+    pixels.truncate(frame.buffer_size());
+    let (channels, is_gray) = (frame.color_type.samples(), frame.color_type.samples() < 3);
+    let colours = |pixel: &[u8]| if is_gray { [pixel[0]; 3] } else { [pixel[0], pixel[1], pixel[2]] };
+    let rgb = pixels.chunks_exact(channels).flat_map(colours).collect();
+    Ok(Picture { size: (frame.width, frame.height), rgb })
+}
+
+fn encode_gray(gray: &[u8], width: u32, height: u32) -> Result<Vec<u8>, EncodingError> {
+    let mut png = Vec::new();
+    let mut encoder = Encoder::new(&mut png, width, height);
+    encoder.set_color(ColorType::Grayscale);
+    encoder.set_depth(BitDepth::Eight);
+    encoder.set_compression(Compression::Fast);
+    let mut writer = encoder.write_header()?;
+    writer.write_image_data(gray)?;
+    writer.finish()?;
+    Ok(png)
 }
 
 /// An error that names the file.

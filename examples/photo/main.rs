@@ -6,7 +6,7 @@
 //!
 //! The graph is built in [`pipeline`], which is the file to read first. It is finalized once and
 //! submitted once a frame; then the times of all frames are printed, and every stage is compared
-//! with what the crates `image` and `imageproc` compute.
+//! with what plain loops compute ([`reference`]).
 
 mod args;
 mod check;
@@ -14,6 +14,7 @@ mod files;
 mod kernels;
 mod otsu;
 mod pipeline;
+mod reference;
 mod report;
 
 use std::io::{self, Write};
@@ -21,7 +22,6 @@ use std::path::Path;
 use std::process::ExitCode;
 use std::time::Instant;
 
-use indicatif::{ProgressBar, ProgressStyle};
 use wakegraph::{BoxError, Device, ExecutableGraph, FinalizeOptions, Profile, Timeline};
 
 use crate::args::Args;
@@ -76,7 +76,7 @@ async fn run(args: &Args) -> Result<(), BoxError> {
         write_timeline(&exec, path).await?;
     }
     let comparisons = check::stages(args, (width, height), &pipeline.buffers).await?;
-    writeln!(out, "Stages of the last frame against image and imageproc\n\n{}", check::Table(&comparisons))?;
+    writeln!(out, "Stages of the last frame against plain loops\n\n{}", check::Table(&comparisons))?;
     writeln!(out, "The edges are in {}", args.output.display())?;
     if !comparisons.iter().all(check::Comparison::holds) {
         return Err("a stage differs from its reference by more than it may".into());
@@ -109,18 +109,11 @@ async fn write_timeline(exec: &ExecutableGraph, path: &Path) -> Result<(), BoxEr
 
 /// Submits the executable once a frame.
 async fn replay(exec: &ExecutableGraph, frames: u32) -> wakegraph::Result<Vec<Profile>> {
-    // Draws nothing when standard error is not a terminal.
-    let progress = ProgressBar::new(u64::from(frames));
-    if let Ok(style) = ProgressStyle::with_template("{wide_bar} {pos}/{len} frames, {eta} left") {
-        progress.set_style(style);
-    }
     let mut profiles = Vec::new();
     for _ in 0..frames {
         let mut frame = exec.submit();
         (&mut frame).await?;
         profiles.extend(frame.profile());
-        progress.inc(1);
     }
-    progress.finish_and_clear();
     Ok(profiles)
 }
