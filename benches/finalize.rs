@@ -19,11 +19,9 @@ use std::hint::black_box;
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
-#[cfg(feature = "opencl")]
 use std::time::{Duration, Instant};
 
 use support::counting::Counting;
-#[cfg(feature = "opencl")]
 use support::raw_opencl::{Chain, Lowering, RawDevice, Waiting};
 use support::{Contender, Report, Row};
 use wakegraph::{Device, Graph, Range};
@@ -57,13 +55,11 @@ fn main() -> ExitCode {
             report.race(row, &runtime, Finalized::new(&host, nodes), Closures { nodes });
         }
     }
-    #[cfg(feature = "opencl")]
     opencl(&mut report, &runtime);
     report.finish()
 }
 
 /// The rows of each device that OpenCL offers.
-#[cfg(feature = "opencl")]
 fn opencl(report: &mut Report, runtime: &tokio::runtime::Runtime) {
     for index in 0.. {
         let Ok(device) = Device::open(&format!("opencl:{index}")) else { break };
@@ -86,7 +82,6 @@ fn opencl(report: &mut Report, runtime: &tokio::runtime::Runtime) {
 }
 
 /// Whether the driver takes longer than a second for a tenth of the largest graph.
-#[cfg(feature = "opencl")]
 fn is_slow(raw: &Arc<RawDevice>) -> bool {
     let start = Instant::now();
     drop(Chain::new(raw, LARGE / 10, Lowering::Enqueues, Waiting::Event));
@@ -136,14 +131,12 @@ impl Contender for Closures {
 }
 
 /// The driver's calls by hand.
-#[cfg(feature = "opencl")]
 struct Calls {
     raw: Arc<RawDevice>,
     nodes: usize,
     lowering: Lowering,
 }
 
-#[cfg(feature = "opencl")]
 impl Contender for Calls {
     async fn once(&mut self) {
         black_box(Chain::new(&self.raw, self.nodes, self.lowering, Waiting::Event).expect("a chain"));

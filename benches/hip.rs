@@ -13,7 +13,7 @@
 //! yields between two queries.
 //!
 //! Without a GPU, `scripts/hip-bench.sh` runs it on AMD's library over the HSA runtime of
-//! `tests/hsa_runtime`.
+//! `crates/wakegraph-hip/tests/hsa_runtime`.
 #![expect(unsafe_code, reason = "declares device code, enqueues by the backend contract")]
 
 #[allow(
@@ -23,10 +23,10 @@
     clippy::too_many_arguments,
     reason = "a file of the tests"
 )]
-#[path = "../tests/hip_raw/api.rs"]
+#[path = "../crates/wakegraph-hip/tests/hip_raw/api.rs"]
 mod api;
 #[allow(dead_code, clippy::unwrap_used, reason = "a file of the tests")]
-#[path = "../tests/hip_raw/device.rs"]
+#[path = "../crates/wakegraph-hip/tests/hip_raw/device.rs"]
 mod device;
 mod support;
 

@@ -1,7 +1,7 @@
 //! Partitions in tokio-console: one graph that runs again and again, and one that is stuck.
 //!
 //! ```sh
-//! RUSTFLAGS="--cfg tokio_unstable" cargo run --example console --features tokio-console
+//! RUSTFLAGS="--cfg tokio_unstable" cargo run -p wakegraph-observability --example console --features tokio-console
 //! tokio-console   # in another terminal; `r` shows the resources
 //! ```
 #![cfg_attr(
@@ -12,7 +12,9 @@
 #[cfg(not(all(tokio_unstable, feature = "tokio-console")))]
 fn main() {
     println!("tokio-console needs a build with its cfg:");
-    println!("RUSTFLAGS=\"--cfg tokio_unstable\" cargo run --example console --features tokio-console");
+    println!(
+        "RUSTFLAGS=\"--cfg tokio_unstable\" cargo run -p wakegraph-observability --example console --features tokio-console"
+    );
 }
 
 #[cfg(all(tokio_unstable, feature = "tokio-console"))]

@@ -1,7 +1,7 @@
 //! A graph in the middle of an application that uses OpenCL through `opencl3`: on its context, its buffer,
 //! between its own commands. No bytes are copied for that, and no thread waits in between.
 //!
-//! `cargo run --release --example with_opencl3 -- 0`: the number is a platform's.
+//! `cargo run --release -p wakegraph-opencl --example with_opencl3 -- 0`: the number is a platform's.
 #![expect(unsafe_code, reason = "hands objects of opencl3 to a graph")]
 
 use std::ptr;

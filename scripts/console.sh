@@ -4,5 +4,5 @@
 set -euo pipefail
 cd "$(dirname "$0")/.."
 # Dependencies are built without optimization: this is the only test that runs with them.
-RUSTFLAGS="--cfg tokio_unstable" cargo test --locked --features tokio-console --test console \
+RUSTFLAGS="--cfg tokio_unstable" cargo test --locked -p wakegraph-observability --features tokio-console --test console \
     --target-dir target/tokio-unstable --config 'profile.dev.package."*".opt-level=0' "$@"

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# `cargo bench --bench hip` on what stands in for AMD's GPUs: AMD's own library over the HSA runtime of tests/hsa_runtime.
+# The bench `hip` on what stands in for AMD's GPUs: AMD's own library over the HSA runtime of the tests.
 #
 #   scripts/hip-bench.sh [ARGUMENTS]             # as for the bench: --check, --quick, names of rows
 #   VERSION=5.7.1 scripts/hip-bench.sh           # on the other version; 6.4.3 otherwise
@@ -14,11 +14,11 @@ case $version in
     5.*) hiprtc=libamdhip64.so.5 ;;
     *) hiprtc=libhiprtc.so.6 ;;
 esac
-bench=$(cargo bench --locked --profile "$profile" --bench hip --no-run --message-format json |
+bench=$(cargo bench -p wakegraph-benches --locked --profile "$profile" --bench hip --no-run --message-format json |
     sed -nE 's/.*"executable":"([^"]+hip-[^"]*)".*/\1/p')
 case $profile in
-    dev) folder=target/debug && cargo build --locked --example hsa_runtime ;;
-    *) folder=target/release && cargo build --locked --release --example hsa_runtime ;;
+    dev) folder=target/debug && cargo build -p wakegraph-hip --locked --example hsa_runtime ;;
+    *) folder=target/release && cargo build -p wakegraph-hip --locked --release --example hsa_runtime ;;
 esac
 
 front=$(mktemp -d)

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Runs the suite's random graphs on AMD's HIP over the HSA runtime of tests/hsa_runtime, which carries out in random order
+# Runs the suite's random graphs on HIP over the HSA runtime of the tests, which carries out in random order
 # whatever nothing orders: every graph in as many orders, on both versions. Every result has to be right.
 #
 #   scripts/hip-orders.sh [GRAPHS [ORDERS [SEED]]]    # 1000, 20, 1: the seed of the random orders
@@ -10,8 +10,8 @@ set -euo pipefail
 cd "$(dirname "$0")/.."
 
 if [ -z "${CONFORMANCE:-}" ]; then
-    cargo build --locked --example hsa_runtime --example hip_calls
-    CONFORMANCE=$(cargo test --locked --test conformance --no-run --message-format json |
+    cargo build --workspace --locked --example hsa_runtime --example hip_calls
+    CONFORMANCE=$(cargo test --workspace --locked --test conformance --no-run --message-format json |
         sed -nE 's/.*"executable":"([^"]+conformance[^"]*)".*/\1/p')
 fi
 export WAKEGRAPH_RANDOM_GRAPHS=${1:-1000} WAKEGRAPH_RANDOM_RUNS=${2:-20} WAKEGRAPH_HSA_SEED=${3:-1}

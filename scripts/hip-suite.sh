@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # The conformance suite on what stands in for AMD's GPUs: AMD's own HIP library in two versions over the HSA runtime of
-# tests/hsa_runtime.
+# crates/wakegraph-hip/tests/hsa_runtime.
 #
 #   scripts/hip-suite.sh                         # what .ci/run runs: most tests on 6.4.3, a part on 5.7.1
 #   scripts/hip-suite.sh all                     # everything on all devices, and the other tests of HIP: an hour
@@ -12,8 +12,8 @@ set -euo pipefail
 cd "$(dirname "$0")/.."
 
 if [ -z "${CONFORMANCE:-}" ]; then
-    cargo build --locked --example hsa_runtime --example hip_calls
-    CONFORMANCE=$(cargo test --locked --test conformance --no-run --message-format json |
+    cargo build --workspace --locked --example hsa_runtime --example hip_calls
+    CONFORMANCE=$(cargo test --workspace --locked --test conformance --no-run --message-format json |
         sed -nE 's/.*"executable":"([^"]+conformance[^"]*)".*/\1/p')
 fi
 conformance=$CONFORMANCE
@@ -43,7 +43,7 @@ case ${1:-quick} in
             6.4.3-packet-capture-on 5.7.1 5.7.1-two-devices 5.7.1-and-host; do
             suite "hip/$device/"
         done
-        cargo test --locked --test hip --test hip_faults --test hip_kernels --test hip_raw
+        cargo test --locked --workspace --test hip --test hip_faults --test hip_kernels --test hip_raw
         ;;
     *) for device in "$@"; do suite "hip/$device/"; done ;;
 esac

@@ -6,7 +6,7 @@
 # For Debian and its like. The packages come from Debian testing (6.4.3) and Debian 13 (5.7.1), with the C library that they
 # need, and are unpacked to DIRECTORY/VERSION. A program runs on them as a copy whose dynamic linker is theirs (`patchelf`,
 # which is installed by apt, as root or through sudo, like g++). AMD's HSA runtime lies in a folder of its own, `amd-hsa`: the
-# tests put one that needs no GPU in its place, see tests/hsa_runtime. What is there already is left alone.
+# tests put one that needs no GPU in its place, see crates/wakegraph-hip/tests/hsa_runtime. What is there already is left alone.
 #
 #   source DIRECTORY/VERSION/env.sh           # cargo then runs programs on that version, with AMD's HSA runtime (no device)
 set -euo pipefail

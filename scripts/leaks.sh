@@ -15,7 +15,7 @@ export ASAN_OPTIONS="detect_leaks=1:use_sigaltstack=0:allocator_may_return_null=
 export LSAN_OPTIONS="suppressions=$PWD/scripts/leaks.supp:${LSAN_OPTIONS:-}"
 
 # A library that a program loads does not find the sanitizer in it, so the test driver of Level Zero comes without.
-cargo build --locked --example level_zero_driver
+cargo build --workspace --locked --example level_zero_driver
 beside_tests=target/address/$(rustc -vV | sed -n 's/^host: //p')/debug/examples
 mkdir -p "$beside_tests"
 cp target/debug/examples/liblevel_zero_driver.so "$beside_tests"

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# `cargo bench --bench level_zero` on what stands in for Intel's GPUs: the test driver, without its random delays, and Intel's
+# The bench `level_zero` on what stands in for Intel's GPUs: the test driver, without its random delays, and Intel's
 # current driver without hardware.
 #
 #   scripts/level-zero-bench.sh [ARGUMENTS]      # as for the bench: --check, --quick, names of rows
@@ -8,8 +8,8 @@
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
-cargo build --locked --release --example level_zero_driver
-bench=$(cargo bench --locked --bench level_zero --no-run --message-format json |
+cargo build -p wakegraph-level-zero --locked --release --example level_zero_driver
+bench=$(cargo bench -p wakegraph-benches --locked --bench level_zero --no-run --message-format json |
     sed -nE 's/.*"executable":"([^"]+level_zero[^"]*)".*/\1/p')
 status=0
 

@@ -18,8 +18,8 @@ source target/opencl/env.sh
 source target/level-zero/classic/env.sh
 unset ZE_ENABLE_ALT_DRIVERS
 if [ -z "${CONFORMANCE:-}" ]; then
-    cargo build --locked --example level_zero_driver
-    CONFORMANCE=$(cargo test --locked --test conformance --no-run --message-format json |
+    cargo build --workspace --locked --example level_zero_driver
+    CONFORMANCE=$(cargo test --workspace --locked --test conformance --no-run --message-format json |
         sed -nE 's/.*"executable":"([^"]+conformance[^"]*)".*/\1/p')
 fi
 export WAKEGRAPH_LZ_DEVICES=all

@@ -12,8 +12,8 @@ set -euo pipefail
 cd "$(dirname "$0")/.."
 
 if [ -z "${CONFORMANCE:-}" ]; then
-    cargo build --locked --example level_zero_driver
-    CONFORMANCE=$(cargo test --locked --test conformance --no-run --message-format json |
+    cargo build --workspace --locked --example level_zero_driver
+    CONFORMANCE=$(cargo test --workspace --locked --test conformance --no-run --message-format json |
         sed -nE 's/.*"executable":"([^"]+conformance[^"]*)".*/\1/p')
 fi
 conformance=$CONFORMANCE stacks=target/level-zero

@@ -3,7 +3,7 @@
 # DIRECTORY, by default target/nvrtc.
 #
 #   scripts/nvrtc.sh [DIRECTORY]
-#   cargo test --test cuda_kernels                                      # every kernel in the portable dialect
+#   cargo test -p wakegraph-cuda --test cuda_kernels                                      # every kernel in the portable dialect
 #   LD_LIBRARY_PATH=target/nvrtc cargo test -p wakegraph-cuda --lib program    # the compiler's errors
 set -euo pipefail
 cd "$(dirname "$0")/.."

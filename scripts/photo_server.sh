@@ -31,7 +31,7 @@ if [ "$(cat "$directory/venv/installed" 2>/dev/null)" != "${pip[*]}" ]; then
     echo "${pip[*]}" > "$directory/venv/installed"
 fi
 
-cargo build --locked --release --example photo_server
+cargo build --locked --release -p photo_server
 for device in "${@:-host}"; do
-    "$directory/venv/bin/python" scripts/photo_server.py target/release/examples/photo_server "$device" "$directory"
+    "$directory/venv/bin/python" scripts/photo_server.py target/release/photo_server "$device" "$directory"
 done

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Runs the random programs of tests/conformance against their model on every device that is found.
+# Runs the random programs of crates/wakegraph-conformance/tests/conformance against their model on every device that is found.
 #
 #   scripts/programs.sh              11,000 by each test, with the devices of .ci/run a million over all; about an hour
 #   scripts/programs.sh 500 host/0   so many by each test, on one device
@@ -10,7 +10,7 @@ cd "$(dirname "$0")/.."
 
 export WAKEGRAPH_RANDOM_PROGRAMS=${1:-11000}
 # A process for each test: Intel's OpenCL runtime leaks memory in each run of a command-buffer.
-tests=$(cargo test --locked --release --test conformance -- --list "${2:+$2/}graph/random_programs" | sed -n 's/: test$//p')
+tests=$(cargo test -p wakegraph-conformance --locked --release --test conformance -- --list "${2:+$2/}graph/random_programs" | sed -n 's/: test$//p')
 for test in $tests; do
-    cargo test --quiet --locked --release --test conformance -- --exact "$test"
+    cargo test -p wakegraph-conformance --quiet --locked --release --test conformance -- --exact "$test"
 done

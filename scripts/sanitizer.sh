@@ -8,15 +8,15 @@ run_under() {
   if [ $# -eq 0 ]; then
     set -- --lib
     local file
-    for file in tests/*.rs; do
+    for file in tests/*.rs crates/*/tests/*.rs; do
       # A counting allocator would count the sanitizer's own allocations.
       grep -q '^#\[global_allocator\]' "$file" || set -- "$@" --test "$(basename "$file" .rs)"
     done
-    for file in tests/*/main.rs; do
+    for file in tests/*/main.rs crates/*/tests/*/main.rs; do
       set -- "$@" --test "$(basename "$(dirname "$file")")"
     done
   fi
-  # `--test` takes no target whose features are off: tests/console.rs needs one that is not on by default.
+  # `--test` takes no target whose features are off: tests/observability/console.rs needs one that is not on by default.
   # A target of its own keeps the flags from build scripts and procedural macros, which the compiler loads.
   local target
   target=$(rustc -vV | sed -n 's/^host: //p')

@@ -1,7 +1,7 @@
 //! A service over the pool and the batcher beside what services write by hand, all behind axum:
 //! 256 clients with connections of their own send a request after the other.
 //!
-//! `cargo bench --bench service -- [--quick] [--check] [--device NAME] [--only-spin]`
+//! `cargo bench -p wakegraph-benches --bench service -- [--quick] [--check] [--device NAME] [--only-spin]`
 //!
 //! | contender | the handler |
 //! |---|---|

@@ -64,13 +64,7 @@ pub(crate) async fn rows(check: &mut Check, device: &Device, time: Duration) -> 
 }
 
 /// Bytes of the first CUDA device that all processes use; 0 elsewhere.
-#[cfg(feature = "cuda")]
 fn memory_in_use() -> u64 {
     let Ok(context) = cudarc::driver::CudaContext::new(0) else { return 0 };
     context.mem_get_info().map_or(0, |(free, total)| (total - free) as u64)
-}
-
-#[cfg(not(feature = "cuda"))]
-fn memory_in_use() -> u64 {
-    0
 }

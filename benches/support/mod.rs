@@ -17,9 +17,7 @@ pub mod counting;
 pub mod cpu;
 pub mod handoff;
 pub mod load;
-#[cfg(feature = "level-zero")]
 pub mod raw_level_zero;
-#[cfg(feature = "opencl")]
 pub mod raw_opencl;
 pub mod resident;
 

@@ -54,7 +54,13 @@ pub(crate) async fn stages(
         Comparison::new("blur_columns", "loops over rows and columns", &blurred, &both, 2),
         Comparison::new("sobel", "loop", &gradient, &reference::sobel(&blurred, width), 1),
         Comparison::new("histogram", "loop", &counts, &reference::histogram(&gradient), 0),
-        Comparison::new("choose level", "largest variance of 256", &level, &[reference::otsu_level(&gradient)], 0),
+        Comparison::new(
+            "choose level",
+            "largest variance of 256",
+            &level,
+            &[reference::otsu_level(&gradient)],
+            0,
+        ),
         Comparison::new("threshold", "loop", &edges, &reference::threshold(&gradient, level[0]), 0),
         Comparison::new("write edges", "the file", &edges, &in_file, 0),
     ])

@@ -6,7 +6,9 @@ use std::io::{BufRead, BufReader, Cursor, Seek};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use png::{BitDepth, ColorType, Compression, Decoder, DecodingError, Encoder, EncodingError, Transformations};
+use png::{
+    BitDepth, ColorType, Compression, Decoder, DecodingError, Encoder, EncodingError, Transformations,
+};
 use tokio::task::spawn_blocking;
 use wakegraph::{BoxError, HostMut, HostRef};
 

@@ -6,8 +6,10 @@
 
 /// Luma of interleaved RGB (Rec. 709), in integers.
 pub(crate) fn grayscale(rgb: &[u8]) -> Vec<u8> {
-    let luma = |pixel: &[u8]| pixel.iter().zip([2126, 7152, 722]).map(|(&colour, weight)| u32::from(colour) * weight);
-    rgb.chunks_exact(3).map(|pixel| (luma(pixel).sum::<u32>() / 10_000) as u8).collect()
+    let luma = |&[red, green, blue]: &[u8; 3]| {
+        ((2126 * u32::from(red) + 7152 * u32::from(green) + 722 * u32::from(blue)) / 10_000) as u8
+    };
+    rgb.as_chunks().0.iter().map(luma).collect()
 }
 
 /// Weighs each pixel with its neighbours in the row.
@@ -59,7 +61,8 @@ pub(crate) fn histogram(image: &[u8]) -> [u32; 256] {
 pub(crate) fn otsu_level(image: &[u8]) -> u8 {
     let mean = |class: &[f64]| class.iter().sum::<f64>() / class.len() as f64;
     let variance = |level: u8| {
-        let (below, above): (Vec<_>, Vec<_>) = image.iter().map(|&pixel| f64::from(pixel)).partition(|&pixel| pixel <= f64::from(level));
+        let (below, above): (Vec<_>, Vec<_>) =
+            image.iter().map(|&pixel| f64::from(pixel)).partition(|&pixel| pixel <= f64::from(level));
         if below.is_empty() || above.is_empty() {
             return 0.0;
         }

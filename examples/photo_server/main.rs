@@ -1,6 +1,6 @@
 //! A photo service: POST a picture, get it back sharper and in warmer tones.
 //!
-//! `cargo run --release --example photo_server [-- --help]`, then open the address that it prints.
+//! `cargo run --release -p photo_server [-- --help]`, then open the address that it prints.
 //!
 //! One graph serves a request: a host task decodes the upload, kernels sharpen it, a host task asks
 //! another HTTP service for tone curves, a kernel applies them, and a host task encodes the answer.

@@ -277,3 +277,41 @@ async fn a_lost_device_takes_the_service_out_of_rotation() {
     assert_eq!(post(&router, small()).await.0, StatusCode::SERVICE_UNAVAILABLE);
     assert_eq!(get(&router, "/livez").await.0, StatusCode::OK);
 }
+
+/// The loops that the example `photo` compares its results with.
+#[path = "../photo/reference.rs"]
+mod reference;
+
+#[test]
+fn the_references_of_the_example_photo_are_right() {
+    use image::GrayImage;
+    use imageproc::contrast::{self, ThresholdType};
+    use imageproc::filter::horizontal_filter;
+    use imageproc::{filter::vertical_filter, gradients, stats};
+
+    let picture = image::load_from_memory(include_bytes!("../data/astronaut.png")).unwrap().into_rgb8();
+    let (width, height) = picture.dimensions();
+    let columns = width as usize;
+    let image = |pixels| GrayImage::from_raw(width, height, pixels).unwrap();
+    let largest_difference = |ours: &[u8], theirs: &[u8]| {
+        assert_eq!(ours.len(), theirs.len());
+        ours.iter().zip(theirs).map(|(ours, theirs)| ours.abs_diff(*theirs)).max().unwrap()
+    };
+
+    let gray = image(reference::grayscale(&picture));
+    assert_eq!(gray, imageops::grayscale(&picture));
+    let taps = [0.25, 0.5, 0.25];
+    let rows = reference::blur_rows(&gray, columns, &taps);
+    assert!(largest_difference(&rows, &horizontal_filter(&gray, &taps)) <= 1);
+    let blurred = image(reference::blur_columns(&gray, columns, &taps));
+    assert!(largest_difference(&blurred, &vertical_filter(&gray, &taps)) <= 1);
+    let gradient = image(reference::sobel(&blurred, columns));
+    let sobel: Vec<u8> =
+        gradients::sobel_gradients(&blurred).iter().map(|&slope| slope.min(255) as u8).collect();
+    assert!(largest_difference(&gradient, &sobel) <= 1);
+    assert_eq!(reference::histogram(&gradient), stats::histogram(&gradient).channels[0]);
+    let level = reference::otsu_level(&gradient);
+    assert_eq!(level, contrast::otsu_level(&gradient));
+    let white = contrast::threshold(&gradient, level, ThresholdType::Binary);
+    assert_eq!(image(reference::threshold(&gradient, level)), white);
+}

@@ -1,5 +1,5 @@
 //! AMD's own HIP library, in a version that `scripts/hip.sh` has fetched, over the HSA runtime of
-//! `tests/hsa_runtime`: for copies of the test program, which have the dynamic linker and the
+//! `crates/wakegraph-hip/tests/hsa_runtime`: for copies of the test program, which have the dynamic linker and the
 //! libraries of that version.
 
 use std::path::{Path, PathBuf};
@@ -46,7 +46,7 @@ impl HipStack {
 
     /// What the script has unpacked.
     fn folder(version: &str) -> PathBuf {
-        Path::new(env!("CARGO_MANIFEST_DIR")).join("target/hip").join(version)
+        Path::new(env!("CARGO_MANIFEST_DIR")).join("../../target/hip").join(version)
     }
 
     /// A library that cargo builds beside the tests.

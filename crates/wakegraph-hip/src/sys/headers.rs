@@ -10,7 +10,7 @@ use super::{driver, hiprtc};
 /// The folders with headers: where `scripts/hip.sh` puts them, and where `libamdhip64-dev` and AMD's
 /// own packages do.
 fn include_folders() -> Vec<PathBuf> {
-    let unpacked = Path::new(env!("CARGO_MANIFEST_DIR")).join("target/hip/headers");
+    let unpacked = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../target/hip/headers");
     let versions = std::fs::read_dir(unpacked).into_iter().flatten().flatten();
     let unpacked = versions.map(|version| version.path().join("usr/include"));
     let installed = ["/usr/include", "/opt/rocm/include"].map(PathBuf::from);

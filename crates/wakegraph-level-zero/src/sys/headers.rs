@@ -9,7 +9,7 @@ use super::types::{LAYOUTS, NUMBERS};
 
 /// Where the headers are: where `scripts/level-zero.sh` puts them, or where `libze-dev` does.
 fn include_folder() -> Option<PathBuf> {
-    let unpacked = Path::new(env!("CARGO_MANIFEST_DIR")).join("target/level-zero/include");
+    let unpacked = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../target/level-zero/include");
     [unpacked, PathBuf::from("/usr/include")]
         .into_iter()
         .find(|folder| folder.join("level_zero/ze_api.h").is_file())
@@ -78,7 +78,7 @@ fn the_declarations_are_those_of_the_headers() {
         return;
     };
     let header = std::fs::read_to_string(include.join("level_zero/ze_api.h")).unwrap();
-    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("target/level-zero");
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../target/level-zero");
     std::fs::create_dir_all(&folder).unwrap();
     let source = folder.join(format!("headers-{}.c", std::process::id()));
     std::fs::write(&source, program(&header)).unwrap();

@@ -10,7 +10,7 @@
 
 mod api;
 mod device;
-#[path = "../support/hip_stack.rs"]
+#[path = "../../../../tests/support/hip_stack.rs"]
 mod hip_stack;
 mod tests;
 

@@ -39,7 +39,7 @@ mod queues;
 mod spirv;
 mod state;
 mod tables;
-#[path = "../../crates/wakegraph-level-zero/src/sys/types.rs"]
+#[path = "../../src/sys/types.rs"]
 mod types;
 
 /// What a call gives: the code of its failure.

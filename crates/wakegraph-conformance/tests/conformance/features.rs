@@ -9,7 +9,7 @@ use parking_lot::Mutex;
 
 use crate::registry::{Need, Test};
 
-const PAGE: &str = include_str!("../../docs/features.md");
+const PAGE: &str = include_str!("../../../../docs/features.md");
 /// The columns between the first and the last one, as the page heads them, with the backends' own names.
 const COLUMNS: [(&str, &str); 5] =
     [("host", "host"), ("OpenCL", "opencl"), ("CUDA", "cuda"), ("Level Zero", "level_zero"), ("HIP", "hip")];
@@ -73,7 +73,7 @@ fn backend_of(file: &str) -> &'static str {
 /// Whether the file has such a test. Test binaries without the standard harness name their tests by strings:
 /// whole, or as a driver's call and the rest.
 fn is_test(file: &str, function: &str) -> bool {
-    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join(file).with_extension("rs");
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").join(file).with_extension("rs");
     let source = std::fs::read_to_string(&path).unwrap_or_default();
     if source.contains("libtest_mimic") {
         let of_a_call = function.split_once('_').is_some_and(|(call, rest)| {

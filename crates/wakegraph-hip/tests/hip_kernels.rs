@@ -5,9 +5,9 @@
 #![expect(unsafe_code, reason = "calls the run-time compiler")]
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
-#[path = "support/dialect_sources.rs"]
+#[path = "../../../tests/support/dialect_sources.rs"]
 mod dialect_sources;
-#[path = "support/hip_stack.rs"]
+#[path = "../../../tests/support/hip_stack.rs"]
 mod hip_stack;
 
 use std::ffi::{CString, c_char, c_int};

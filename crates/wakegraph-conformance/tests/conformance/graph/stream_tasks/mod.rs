@@ -2,11 +2,8 @@
 #![expect(unsafe_code, reason = "every stream task vouches for what it does")]
 
 mod calls;
-#[cfg(feature = "cuda")]
 mod cuda;
-#[cfg(feature = "hip")]
 mod hip;
-#[cfg(feature = "level-zero")]
 mod level_zero;
 
 use std::sync::Arc;
@@ -35,10 +32,7 @@ tests!("graph/stream_tasks":
     &[Need::Results, Need::TwoDevices] => [between_two_devices]);
 
 pub(crate) fn tests() -> impl Iterator<Item = Test> {
-    #[cfg(feature = "cuda")]
-    return TESTS.iter().chain(cuda::TESTS).copied();
-    #[cfg(not(feature = "cuda"))]
-    TESTS.iter().copied()
+    TESTS.iter().chain(cuda::TESTS).copied()
 }
 
 /// Adds a stream task that writes the buffer.

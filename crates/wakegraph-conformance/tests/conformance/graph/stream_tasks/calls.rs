@@ -5,6 +5,8 @@ use std::{ptr, slice};
 
 use wakegraph::{NativeMemory, NativeStream, Result};
 
+use super::super::native::raw;
+
 /// The words of memory that the host has an address of.
 fn words<'a>(memory: NativeMemory<'a>) -> &'a mut [u32] {
     let start = ptr::with_exposed_provenance_mut(memory.address().unwrap());
@@ -16,11 +18,8 @@ fn words<'a>(memory: NativeMemory<'a>) -> &'a mut [u32] {
 pub(super) fn set(stream: &NativeStream<'_>, x: NativeMemory<'_>, word: u32) -> Result<()> {
     match stream.backend() {
         "host" => words(x).fill(word),
-        #[cfg(feature = "cuda")]
         "cuda" => raw::set(stream.stream(), pointer(x), word)?,
-        #[cfg(feature = "hip")]
         "hip" => super::hip::set(stream.stream(), pointer(x), word)?,
-        #[cfg(feature = "opencl")]
         "opencl" => {
             let (pattern, none) = ((&raw const word).cast(), ptr::null());
             let (handle, start, len) = (x.handle(), x.offset(), x.len());
@@ -39,7 +38,6 @@ pub(super) fn set(stream: &NativeStream<'_>, x: NativeMemory<'_>, word: u32) -> 
             };
             release(event)?;
         }
-        #[cfg(feature = "level-zero")]
         "level_zero" => super::level_zero::set(stream.stream(), pointer(x), word)?,
         other => panic!("what does {other} lend?"),
     }
@@ -50,11 +48,8 @@ pub(super) fn set(stream: &NativeStream<'_>, x: NativeMemory<'_>, word: u32) -> 
 pub(super) fn copy(stream: &NativeStream<'_>, from: NativeMemory<'_>, to: NativeMemory<'_>) -> Result<()> {
     match stream.backend() {
         "host" => words(to).copy_from_slice(words(from)),
-        #[cfg(feature = "cuda")]
         "cuda" => raw::copy(stream.stream(), pointer(from), pointer(to))?,
-        #[cfg(feature = "hip")]
         "hip" => super::hip::copy(stream.stream(), pointer(from), pointer(to))?,
-        #[cfg(feature = "opencl")]
         "opencl" => {
             let (source, target, none) = (from.handle(), to.handle(), ptr::null());
             let (at, to_at, len) = (from.offset(), to.offset(), from.len());
@@ -65,14 +60,12 @@ pub(super) fn copy(stream: &NativeStream<'_>, from: NativeMemory<'_>, to: Native
             };
             release(event)?;
         }
-        #[cfg(feature = "level-zero")]
         "level_zero" => super::level_zero::copy(stream.stream(), pointer(from), pointer(to))?,
         other => panic!("what does {other} lend?"),
     }
     Ok(())
 }
 
-#[cfg(feature = "opencl")]
 fn release(event: std::result::Result<*mut std::ffi::c_void, i32>) -> Result<()> {
     use wakegraph::{Error, ErrorKind};
     let error = |code| Error::new(ErrorKind::Driver, format!("an enqueue failed with {code}"));
@@ -81,10 +74,6 @@ fn release(event: std::result::Result<*mut std::ffi::c_void, i32>) -> Result<()>
     unsafe { cl3::event::release_event(event) }.map_err(error)
 }
 
-#[cfg(feature = "cuda")]
-use super::super::native::raw;
-
-#[cfg(any(feature = "cuda", feature = "hip", feature = "level-zero"))]
 fn pointer(memory: NativeMemory<'_>) -> wakegraph::hal::UsmPointer {
     // SAFETY: so many bytes are at the address.
     unsafe { wakegraph::hal::UsmPointer::new(memory.address().unwrap(), memory.len()) }

@@ -5,7 +5,7 @@
 #![expect(unsafe_code, reason = "calls the run-time compiler")]
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
-#[path = "support/dialect_sources.rs"]
+#[path = "../../../tests/support/dialect_sources.rs"]
 mod dialect_sources;
 
 use std::ffi::{CString, c_char, c_int};
@@ -19,7 +19,7 @@ use wakegraph::hal::dialect;
 const ARCHITECTURES: [&str; 5] = ["sm_75", "sm_80", "sm_86", "sm_90", "sm_100"];
 
 fn main() -> ExitCode {
-    let path = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("target/nvrtc/libnvrtc.so.12");
+    let path = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../target/nvrtc/libnvrtc.so.12");
     let trials = ARCHITECTURES.map(|architecture| {
         let path = path.clone();
         Trial::ignorable_test(format!("{architecture}/all_kernels_compile"), move || {

@@ -3,8 +3,9 @@
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 #![expect(unsafe_code, reason = "loads the driver and calls it")]
 
+#[path = "../../../tests/spirv/mod.rs"]
 mod spirv;
-#[path = "../crates/wakegraph-level-zero/src/sys/types.rs"]
+#[path = "../src/sys/types.rs"]
 mod types;
 
 use std::path::PathBuf;

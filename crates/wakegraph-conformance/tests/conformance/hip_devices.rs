@@ -1,4 +1,4 @@
-//! HIP's devices: AMD's own runtime in two versions over the HSA runtime of `tests/hsa_runtime`, which plays
+//! HIP's devices: AMD's own runtime in two versions over the HSA runtime of `crates/wakegraph-hip/tests/hsa_runtime`, which plays
 //! two GPUs: one device, two devices with and without access to each other's memory, one beside a host
 //! device, and the other ways in which the runtime can launch graphs. And the first device of the system's
 //! own runtime, if it has one.

@@ -9,7 +9,6 @@
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 #![allow(clippy::print_stdout, reason = "prints what it has measured")]
 
-#[path = "support/cupti.rs"]
 mod cupti;
 
 use std::ffi::c_void;
@@ -32,7 +31,7 @@ kernel! {
         range: |_, _, times| times.len() / 2,
         // SAFETY: the bound is one work-item for two elements, and there is one launch of one work-item at a
         // time. The word is null or one of pinned memory, which is never freed.
-        ptx: unsafe { include_str!("support/stamp.ptx") },
+        ptx: unsafe { include_str!("cupti/stamp.ptx") },
     }
 }
 
@@ -41,7 +40,7 @@ kernel! {
     fn spin(nanoseconds: u64) {
         range: |_| RangeBound::ANY,
         // SAFETY: it uses no memory.
-        ptx: unsafe { include_str!("support/stamp.ptx") },
+        ptx: unsafe { include_str!("cupti/stamp.ptx") },
     }
 }
 

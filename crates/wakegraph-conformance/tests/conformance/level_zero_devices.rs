@@ -1,4 +1,4 @@
-//! Level Zero's devices: those that the test driver of `tests/level_zero_driver` plays, in both lowerings,
+//! Level Zero's devices: those that the test driver of `crates/wakegraph-level-zero/tests/level_zero_driver` plays, in both lowerings,
 //! two at once and beside a host device; or those of Intel's driver without hardware, under
 //! `scripts/level-zero.sh`.
 //!

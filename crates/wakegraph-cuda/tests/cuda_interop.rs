@@ -12,7 +12,7 @@
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 #![allow(clippy::print_stdout, reason = "prints what it has counted")]
 
-#[path = "support/driver_calls.rs"]
+#[path = "../../../tests/support/driver_calls.rs"]
 mod driver_calls;
 
 use std::ffi::c_void;

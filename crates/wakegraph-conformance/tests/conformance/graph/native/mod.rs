@@ -1,11 +1,8 @@
 //! Native commands: the user's own work on the device's stream.
 #![expect(unsafe_code, reason = "every native command vouches for what it does")]
 
-#[cfg(feature = "cuda")]
 mod blas;
-#[cfg(feature = "cuda")]
 mod cuda;
-#[cfg(feature = "cuda")]
 pub(super) mod raw;
 
 use wakegraph::{CommandKind, ErrorKind, Graph, NativeAccess};
@@ -15,10 +12,7 @@ use crate::registry::{Setup, Test, tests};
 tests!("graph/native": &[] => [accesses_make_edges, devices_without_refuse_by_name, null_is_no_event]);
 
 pub(crate) fn tests() -> impl Iterator<Item = Test> {
-    #[cfg(feature = "cuda")]
-    return TESTS.iter().chain(cuda::TESTS).chain(blas::TESTS).copied();
-    #[cfg(not(feature = "cuda"))]
-    TESTS.iter().copied()
+    TESTS.iter().chain(cuda::TESTS).chain(blas::TESTS).copied()
 }
 
 fn accesses_make_edges(setup: &Setup) {

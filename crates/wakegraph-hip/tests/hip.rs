@@ -6,8 +6,9 @@
 #![expect(unsafe_code, reason = "calls the run-time compiler")]
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
+#[path = "../../../tests/common/mod.rs"]
 mod common;
-#[path = "support/hip_stack.rs"]
+#[path = "../../../tests/support/hip_stack.rs"]
 mod hip_stack;
 
 use std::ffi::{CString, c_char, c_int};

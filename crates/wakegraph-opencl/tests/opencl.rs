@@ -3,7 +3,9 @@
 #![expect(unsafe_code, reason = "enqueues by the backend contract; every test orders what it enqueues")]
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
+#[path = "../../../tests/common/mod.rs"]
 mod common;
+#[path = "../../../tests/spirv/mod.rs"]
 mod spirv;
 
 use std::num::NonZeroUsize;

@@ -14,20 +14,16 @@
 mod features;
 mod graph;
 mod hal;
-#[cfg(feature = "hip")]
 mod hip_devices;
-#[cfg(feature = "hip")]
-#[path = "../support/hip_stack.rs"]
+#[path = "../../../../tests/support/hip_stack.rs"]
 mod hip_stack;
 mod in_flight;
 mod kernels;
-#[cfg(feature = "level-zero")]
 mod level_zero_devices;
-#[cfg(feature = "opencl")]
 mod opencl_devices;
 mod random;
 mod registry;
-#[path = "../support/mod.rs"]
+#[path = "../../../../tests/support/mod.rs"]
 mod support;
 mod watch;
 
@@ -36,7 +32,6 @@ use std::process::ExitCode;
 use libtest_mimic::Arguments;
 
 fn main() -> ExitCode {
-    #[cfg(feature = "level-zero")]
     level_zero_devices::choose_library();
     support::silence_expected_panics();
     let mut arguments = Arguments::from_args();
@@ -50,7 +45,6 @@ fn main() -> ExitCode {
         eprintln!("docs/features.md is wrong:\n{wrong}");
         return ExitCode::FAILURE;
     }
-    #[cfg(feature = "hip")]
     match hip_devices::run_children() {
         true => hip_devices::leave_child(conclusion.has_failed()),
         false => return ExitCode::FAILURE,

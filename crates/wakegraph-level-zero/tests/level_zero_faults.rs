@@ -5,9 +5,11 @@
 #![expect(unsafe_code, reason = "reads memory that nothing else uses")]
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
+#[path = "../../../tests/common/mod.rs"]
 mod common;
+#[path = "../../../tests/spirv/mod.rs"]
 mod spirv;
-#[path = "../crates/wakegraph-level-zero/src/sys/types.rs"]
+#[path = "../src/sys/types.rs"]
 mod types;
 
 use std::borrow::Cow;

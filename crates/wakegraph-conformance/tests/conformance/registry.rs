@@ -175,7 +175,6 @@ const CUDA: &[Need] = &[Need::Results, Need::DeviceCode, Need::Doubles, Need::Cu
 const CUDA_TWICE: &[Need] = &[Need::Results, Need::DeviceCode, Need::Doubles, Need::Cuda, Need::TwoDevices];
 
 fn backends() -> Vec<Variant> {
-    #[cfg(feature = "hip")]
     if let Some(variants) = crate::hip_devices::variants_of_child() {
         return variants;
     }
@@ -198,18 +197,9 @@ fn backends() -> Vec<Variant> {
             Ok(vec![backend::open("cuda:0")?, backend::open("host:0")?])
         }),
     ];
-    #[cfg(feature = "hip")]
     variants.extend(crate::hip_devices::variants());
-    #[cfg(not(feature = "hip"))]
-    variants.push(Variant::new("hip", "0", &[], || Ok(vec![backend::open("hip:0")?])));
-    #[cfg(feature = "opencl")]
     variants.extend(crate::opencl_devices::variants());
-    #[cfg(not(feature = "opencl"))]
-    variants.push(Variant::new("opencl", "0", &[], || Ok(vec![backend::open("opencl:0")?])));
-    #[cfg(feature = "level-zero")]
     variants.extend(crate::level_zero_devices::variants());
-    #[cfg(not(feature = "level-zero"))]
-    variants.push(Variant::new("level_zero", "0", &[], || Ok(vec![backend::open("level_zero:0")?])));
     variants
 }
 
@@ -239,7 +229,6 @@ fn polled_in_runtime(variant: &Variant) -> Option<Vec<Device>> {
 /// Each backend with what a device of it can do, here or in another process of this run.
 fn abilities(variants: &[Variant]) -> Vec<(&'static str, &'static [Need])> {
     let here = variants.iter().map(|variant| (variant.backend, variant.can));
-    #[cfg(feature = "hip")]
     let here = here.chain(crate::hip_devices::abilities().map(|can| ("hip", can)));
     here.collect()
 }

@@ -1,0 +1,1 @@
+//! Tests of what spans and events become in OpenTelemetry and in tokio-console.
