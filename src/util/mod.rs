@@ -7,4 +7,4 @@ pub(crate) mod metrics;
 pub(crate) mod nvtx;
 pub(crate) mod parallel_copy;
 
-pub(crate) use wakegraph_hal::util::{adaptive_spin, console, deferred_drop, on_demand, panics};
+pub(crate) use wakegraph_hal::util::{AdaptiveSpin, OnDemand, console, deferred_drop, panics};

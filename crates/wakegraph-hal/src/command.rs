@@ -6,9 +6,11 @@ use std::sync::Arc;
 
 use smallvec::SmallVec;
 
-use super::builder::setters;
-use super::{Kernel, KernelArg, MemoryView, NativeCommand, UsmPointer};
-use crate::{CommandKind, CommandKinds, Error, ErrorKind, Pitch, Range, Rect, Result};
+use crate::util::setters;
+use crate::{
+    CommandKind, CommandKinds, Error, ErrorKind, Kernel, KernelArg, MemoryView, NativeCommand, Pitch, Range,
+    Rect, Result, UsmPointer,
+};
 
 /// How unified shared memory will be used. A device that has no use for the hint ignores it, but
 /// keeps the order.
@@ -49,7 +51,7 @@ setters! { KernelLaunch { alternatives: Vec<Arc<dyn Kernel>> } }
 /// One command with its operands, which it keeps alive.
 ///
 /// The variants are the append functions of the specification. Operands named `host` are memory of
-/// [`MemoryKind::Host`](super::MemoryKind::Host).
+/// [`MemoryKind::Host`](crate::MemoryKind::Host).
 #[derive(Clone, Debug)]
 pub enum Command {
     /// A kernel launch.

@@ -5,7 +5,7 @@ use std::fmt::Debug;
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::builder::setters;
+use crate::util::setters;
 use crate::{DeviceId, Error, Result};
 
 /// The status of an event.
@@ -58,7 +58,7 @@ pub trait Event: Any + Debug + Send + Sync {
     fn device(&self) -> DeviceId;
 
     /// The real status at this moment; never blocks. Asking implies a
-    /// [`flush`](super::Queue::flush) of the queue, as do [`wait`](Self::wait) and being in a wait
+    /// [`flush`](crate::Queue::flush) of the queue, as do [`wait`](Self::wait) and being in a wait
     /// list.
     fn status(&self) -> EventStatus;
 
@@ -72,10 +72,10 @@ pub trait Event: Any + Debug + Send + Sync {
     /// Not for async tasks.
     fn wait(&self, timeout: Option<Duration>) -> EventStatus;
 
-    /// Asks the work that signals it to stop: a [`While`](super::Command::While) that is reached, or that
+    /// Asks the work that signals it to stop: a [`While`](crate::Command::While) that is reached, or that
     /// runs, begins no further iteration, and the event fails with
     /// [`Cancelled`](crate::ErrorKind::Cancelled). Commands behind the loop may still run. Does not block,
-    /// and does nothing to work without loops, to [batches](super::Queue::enqueue_batch), and to later work
+    /// and does nothing to work without loops, to [batches](crate::Queue::enqueue_batch), and to later work
     /// that signals the event.
     fn stop(&self) {}
 
@@ -89,7 +89,7 @@ pub trait Event: Any + Debug + Send + Sync {
     fn profile(&self) -> Result<EventProfile>;
 }
 
-/// Times of one enqueued thing, in nanoseconds of the device's [clock](super::Device::clock).
+/// Times of one enqueued thing, in nanoseconds of the device's [clock](crate::Device::clock).
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct EventProfile {
     /// Time of the enqueue.
@@ -204,7 +204,7 @@ pub struct Signal<'a> {
     /// Becomes pending now and final when everything is done. It must not be pending already.
     pub event: &'a Arc<dyn Event>,
     /// Called once when the event is final, on devices whose
-    /// [`Capabilities::notifies`](super::Capabilities::notifies) says so; ignored (dropped) by the
+    /// [`Capabilities::notifies`](crate::Capabilities::notifies) says so; ignored (dropped) by the
     /// others.
     pub notification: Option<Notification>,
     /// Whether the event is to keep the times of the enqueue as a whole, also where neither the queue nor the

@@ -1,11 +1,17 @@
-//! Kernels, as they are loaded on devices.
+//! Kernels as they are loaded on devices: parameters and arguments, with the words in which error messages
+//! name them, the variants of the code, and the arguments as a kernel on the host receives them.
 
 use std::any::Any;
-use std::fmt::Debug;
+use std::borrow::Cow;
+use std::fmt::{self, Debug};
+use std::marker::PhantomData;
+use std::sync::Arc;
 
-use super::{KernelSources, Param};
+use smallvec::SmallVec;
 
-/// What [`Device::create_kernel`](super::Device::create_kernel) loads.
+use crate::{AccessMode, Error, ErrorKind, MemoryView, Range, Result, UsmPointer};
+
+/// What [`Device::create_kernel`](crate::Device::create_kernel) loads.
 #[derive(Clone, Copy, Debug)]
 pub struct KernelDesc<'a> {
     /// The name of the function in the sources.
@@ -41,5 +47,430 @@ pub trait Kernel: Debug + Send + Sync + 'static {
     /// it is not known.
     fn own_local_memory(&self) -> usize {
         0
+    }
+}
+
+/// The kind of argument that a parameter takes.
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+pub enum ParamKind {
+    /// A value of `size` bytes, passed by copy.
+    Value {
+        /// Size in bytes.
+        size: usize,
+    },
+    /// A range of memory holding elements of `element_size` bytes.
+    Buffer {
+        /// How the kernel uses the memory.
+        access: AccessMode,
+        /// Size of an element in bytes; the argument's length must be a multiple of it.
+        element_size: usize,
+        /// Alignment of an element in bytes.
+        element_align: usize,
+    },
+    /// Local memory of a work-group, holding elements of `element_size` bytes; the argument gives
+    /// the length.
+    Local {
+        /// Size of an element in bytes.
+        element_size: usize,
+    },
+}
+
+/// One parameter of a kernel.
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+pub struct Param {
+    /// The parameter's name, for error messages.
+    pub name: Cow<'static, str>,
+    /// The kind of argument that it takes.
+    pub kind: ParamKind,
+}
+
+/// The bytes of a value argument.
+pub type ValueBytes = SmallVec<[u8; 16]>;
+
+/// An argument of a kernel launch.
+#[derive(Debug)]
+pub enum KernelArg {
+    /// The bytes of a value.
+    Value(ValueBytes),
+    /// A range of memory.
+    Memory(MemoryView),
+    /// A raw pointer, for a [`ParamKind::Buffer`] parameter; null for no bytes.
+    Usm(UsmPointer),
+    /// Local memory of this many bytes.
+    Local(usize),
+}
+
+impl Clone for KernelArg {
+    #[inline]
+    fn clone(&self) -> Self {
+        match self {
+            // `SmallVec::clone` copies byte by byte.
+            Self::Value(bytes) => Self::Value(ValueBytes::from_slice(bytes)),
+            Self::Memory(view) => Self::Memory(view.clone()),
+            Self::Usm(pointer) => Self::Usm(*pointer),
+            Self::Local(bytes) => Self::Local(*bytes),
+        }
+    }
+}
+
+impl fmt::Display for ParamKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Value { size } => write!(f, "a value of {}", Bytes(*size)),
+            Self::Buffer { access, element_size, .. } => {
+                let access = match access {
+                    AccessMode::Read => "read",
+                    AccessMode::Write => "write",
+                    AccessMode::ReadWrite => "read and write",
+                };
+                write!(f, "memory of {element_size}-byte elements to {access}")
+            }
+            Self::Local { element_size } => write!(f, "local memory of {element_size}-byte elements"),
+        }
+    }
+}
+
+impl fmt::Display for KernelArg {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Value(bytes) => write!(f, "a value of {}", Bytes(bytes.len())),
+            Self::Memory(view) => write!(f, "memory of {}", Bytes(view.len())),
+            Self::Usm(pointer) => write!(f, "a pointer to {}", Bytes(pointer.len())),
+            Self::Local(bytes) => write!(f, "local memory of {}", Bytes(*bytes)),
+        }
+    }
+}
+
+/// Displays a number of bytes.
+#[derive(Debug)]
+pub struct Bytes(pub usize);
+
+impl fmt::Display for Bytes {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} {}", self.0, if self.0 == 1 { "byte" } else { "bytes" })
+    }
+}
+
+/// A kernel that runs on the host: called once a launch, with the whole index space and all
+/// arguments.
+pub type HostFn = Arc<dyn Fn(&Range, &mut HostArgs<'_>) -> Result<()> + Send + Sync>;
+
+/// A kernel's code, in the variants its author supplied. A device takes the first that it
+/// understands, in this order:
+///
+/// | backend | variants |
+/// |---|---|
+/// | host | `host` |
+/// | OpenCL | `opencl_c`, `spirv`, `c` |
+/// | CUDA | `cubin`, `ptx`, `cuda_c`, `c` |
+/// | HIP | `code_object`, `hip_c`, `c` |
+/// | Level Zero | `spirv`, `opencl_c`, `c` |
+///
+/// A backend outside this crate may define variants of its own: [`other`](Self::other) sets one by
+/// name, and [`variant`](Self::variant) finds any variant by name.
+///
+/// A vendor's variant gets exactly the declared parameters; `c` gets the length of each slice
+/// besides. On CUDA and HIP a vendor's variant is launched in whole work-groups, so it has to leave
+/// out the work-items beyond the range, and a range with an offset is refused; `c` knows neither
+/// limit.
+#[derive(Clone, Default)]
+pub struct KernelSources {
+    /// A Rust closure.
+    pub host: Option<HostFn>,
+    /// Source in the [portable C dialect](crate::dialect).
+    pub c: Option<Cow<'static, str>>,
+    /// OpenCL C, without prelude.
+    pub opencl_c: Option<Cow<'static, str>>,
+    /// SPIR-V for OpenCL's environment.
+    pub spirv: Option<Cow<'static, [u8]>>,
+    /// CUDA C++, without prelude, with an `extern "C"` entry point.
+    pub cuda_c: Option<Cow<'static, str>>,
+    /// PTX.
+    pub ptx: Option<Cow<'static, str>>,
+    /// A cubin or fatbin.
+    pub cubin: Option<Cow<'static, [u8]>>,
+    /// HIP C++, without prelude, with an `extern "C"` entry point.
+    pub hip_c: Option<Cow<'static, str>>,
+    /// A code object of AMD's.
+    pub code_object: Option<Cow<'static, [u8]>>,
+    /// Whether the variants for CUDA [wait](Self::cuda_waits) for the kernel before them.
+    pub cuda_waits: bool,
+    /// Variants that this crate does not know, by name.
+    others: Vec<(&'static str, Cow<'static, [u8]>)>,
+}
+
+/// Setters, one a variant.
+macro_rules! variants {
+    ($($variant:ident: $code:ty),+ $(,)?) => {
+        impl KernelSources {
+            $(
+                #[doc = concat!("Sets `", stringify!($variant), "`.")]
+                #[must_use]
+                pub fn $variant(mut self, code: impl Into<Cow<'static, $code>>) -> Self {
+                    self.$variant = Some(code.into());
+                    self
+                }
+            )+
+        }
+    };
+}
+
+variants! {
+    c: str, opencl_c: str, spirv: [u8], cuda_c: str, ptx: str, cubin: [u8], hip_c: str, code_object: [u8],
+}
+
+impl KernelSources {
+    /// No code.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Sets `host`.
+    #[must_use]
+    pub fn host(
+        mut self,
+        code: impl Fn(&Range, &mut HostArgs<'_>) -> Result<()> + Send + Sync + 'static,
+    ) -> Self {
+        self.host = Some(Arc::new(code));
+        self
+    }
+
+    /// Declares that `cubin`, `ptx` and `cuda_c`, each that is given, wait for the kernel before
+    /// them, so that the device may start them while that one ends ("programmatic dependent
+    /// launch"). By giving these sources to a kernel its author promises of the code for compute
+    /// capability 9.0 and newer: **every thread executes `griddepcontrol.wait`
+    /// (`cudaGridDependencySynchronize()`) before it reads or writes any memory but its own
+    /// variables, the kernel's parameters and constants, and before it ends**, whatever the
+    /// arguments are. A thread that is beyond the end of its data waits, too, before it returns.
+    ///
+    /// A kernel that executes `griddepcontrol.launch_dependents` first of all lets the kernel
+    /// behind it start early; without the instruction that is when it ends.
+    ///
+    /// The portable dialect needs no such declaration: its kernels wait.
+    #[must_use]
+    pub fn cuda_waits(self, cuda_waits: bool) -> Self {
+        Self { cuda_waits, ..self }
+    }
+
+    /// Sets a variant that this crate does not know.
+    #[must_use]
+    pub fn other(mut self, name: &'static str, code: impl Into<Cow<'static, [u8]>>) -> Self {
+        self.others.retain(|(known, _)| *known != name);
+        self.others.push((name, code.into()));
+        self
+    }
+
+    /// The code of the variant with this name, unless it is the closure.
+    pub fn variant(&self, name: &str) -> Option<&[u8]> {
+        self.code().find(|(known, _)| *known == name).map(|(_, code)| code)
+    }
+
+    /// The names of the variants there are, for messages.
+    pub fn names(&self) -> Vec<&'static str> {
+        let host = self.host.is_some().then_some("host");
+        host.into_iter().chain(self.code().map(|(name, _)| name)).collect()
+    }
+
+    /// The name of the first variant that is given and has no code.
+    pub(super) fn empty_variant(&self) -> Option<&'static str> {
+        self.code().find(|(_, code)| code.is_empty()).map(|(name, _)| name)
+    }
+
+    /// All variants but the closure, with their names.
+    fn code(&self) -> impl Iterator<Item = (&'static str, &[u8])> {
+        let Self {
+            host: _,
+            c,
+            opencl_c,
+            spirv,
+            cuda_c,
+            ptx,
+            cubin,
+            hip_c,
+            code_object,
+            cuda_waits: _,
+            others,
+        } = self;
+        let known = [
+            ("c", c.as_deref().map(str::as_bytes)),
+            ("opencl_c", opencl_c.as_deref().map(str::as_bytes)),
+            ("spirv", spirv.as_deref()),
+            ("cuda_c", cuda_c.as_deref().map(str::as_bytes)),
+            ("ptx", ptx.as_deref().map(str::as_bytes)),
+            ("cubin", cubin.as_deref()),
+            ("hip_c", hip_c.as_deref().map(str::as_bytes)),
+            ("code_object", code_object.as_deref()),
+        ];
+        let known = known.into_iter().filter_map(|(name, code)| Some((name, code?)));
+        known.chain(others.iter().map(|(name, code)| (*name, &**code)))
+    }
+}
+
+impl Debug for KernelSources {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("KernelSources").field(&self.names()).finish()
+    }
+}
+
+/// The arguments of one launch as a host kernel receives them: read one after the other, in the
+/// parameters' order.
+///
+/// Each argument is handed out once, so two mutable slices can never be the same memory.
+pub struct HostArgs<'a> {
+    args: &'a [KernelArg],
+    params: &'a [Param],
+    next: usize,
+    // Slices handed out live as long as the launch, not longer.
+    launch: PhantomData<&'a mut [u8]>,
+}
+
+impl Debug for HostArgs<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("HostArgs").field("args", &self.args).field("next", &self.next).finish()
+    }
+}
+
+#[expect(unsafe_code, reason = "turns the device's memory into the slices that the launch was given")]
+impl<'a> HostArgs<'a> {
+    /// Starts to read the arguments of one launch.
+    ///
+    /// # Safety
+    /// For `'a`, all memory arguments are valid host memory, nothing else accesses a range that the
+    /// parameters say is written, nothing writes a range that they say is read, and the ranges of
+    /// one launch do not overlap where one of them is written.
+    pub unsafe fn new(args: &'a [KernelArg], params: &'a [Param]) -> Self {
+        Self { args, params, next: 0, launch: PhantomData }
+    }
+
+    /// Number of arguments that have not been read yet.
+    pub fn remaining(&self) -> usize {
+        self.args.len() - self.next
+    }
+
+    /// Reads the next argument, which is a value.
+    ///
+    /// # Errors
+    /// [`InvalidArgument`](ErrorKind::InvalidArgument) when it is not a value of this size.
+    pub fn value<T: bytemuck::AnyBitPattern>(&mut self) -> Result<T> {
+        match self.take()? {
+            (KernelArg::Value(bytes), param) => bytemuck::try_pod_read_unaligned(bytes)
+                .map_err(|error| mismatch(param, format!("is not of the type asked for: {error}"))),
+            (_, param) => Err(mismatch(param, "is not a value".into())),
+        }
+    }
+
+    /// Reads the next argument, which is memory that the kernel reads.
+    ///
+    /// # Errors
+    /// [`InvalidArgument`](ErrorKind::InvalidArgument) when it is not memory, or does not hold
+    /// whole elements of `T`.
+    pub fn read<T: bytemuck::AnyBitPattern>(&mut self) -> Result<&'a [T]> {
+        let (address, len, param) = self.memory()?;
+        let len = elements::<T>(address, len, param)?;
+        // SAFETY: `new`'s caller vouched for the range and that nothing writes it; `elements`
+        // checked size and alignment; every bit pattern is a `T`.
+        Ok(unsafe { std::slice::from_raw_parts(address as *const T, len) })
+    }
+
+    /// Reads the next argument, which is memory that the kernel writes.
+    ///
+    /// # Errors
+    /// [`InvalidArgument`](ErrorKind::InvalidArgument) when it is not memory that the parameter
+    /// says is written, or does not hold whole elements of `T`.
+    pub fn write<T: bytemuck::Pod>(&mut self) -> Result<&'a mut [T]> {
+        let (address, len, param) = self.memory()?;
+        if !matches!(&param.kind, ParamKind::Buffer { access, .. } if access.writes()) {
+            return Err(mismatch(param, "is declared read-only".into()));
+        }
+        let len = elements::<T>(address, len, param)?;
+        // SAFETY: as in `read`; nothing else accesses the range, and it is handed out once.
+        Ok(unsafe { std::slice::from_raw_parts_mut(address as *mut T, len) })
+    }
+
+    /// The next argument, local memory: its size in bytes. A host kernel brings its own scratch
+    /// space.
+    ///
+    /// # Errors
+    /// [`InvalidArgument`](ErrorKind::InvalidArgument) when it is not local memory.
+    pub fn local(&mut self) -> Result<usize> {
+        match self.take()? {
+            (KernelArg::Local(bytes), _) => Ok(*bytes),
+            (_, param) => Err(mismatch(param, "is not local memory".into())),
+        }
+    }
+
+    fn take(&mut self) -> Result<(&'a KernelArg, &'a Param)> {
+        let index = self.next;
+        let (Some(arg), Some(param)) = (self.args.get(index), self.params.get(index)) else {
+            return Err(Error::new(
+                ErrorKind::InvalidArgument,
+                format!("the kernel has no parameter {index}"),
+            ));
+        };
+        self.next += 1;
+        Ok((arg, param))
+    }
+
+    fn memory(&mut self) -> Result<(usize, usize, &'a Param)> {
+        match self.take()? {
+            (KernelArg::Memory(view), param) => {
+                let base = view.memory().host_ptr();
+                let base = base.ok_or_else(|| mismatch(param, "is not host memory".into()))?;
+                Ok((base.as_ptr() as usize + view.offset(), view.len(), param))
+            }
+            // A slice of no elements needs an address that is aligned and not null.
+            (KernelArg::Usm(pointer), param) if pointer.is_empty() => Ok((ALIGNED, 0, param)),
+            (KernelArg::Usm(pointer), param) => Ok((pointer.address(), pointer.len(), param)),
+            (_, param) => Err(mismatch(param, "is not memory".into())),
+        }
+    }
+}
+
+/// An address that is aligned for any element.
+const ALIGNED: usize = 4096;
+
+fn elements<T>(address: usize, len: usize, param: &Param) -> Result<usize> {
+    let size = size_of::<T>();
+    if size == 0 || !len.is_multiple_of(size) || !address.is_multiple_of(align_of::<T>()) {
+        let type_name = std::any::type_name::<T>();
+        return Err(mismatch(param, format!("is {len} bytes, not aligned whole elements of {type_name}")));
+    }
+    Ok(len / size)
+}
+
+fn mismatch(param: &Param, why: String) -> Error {
+    Error::new(ErrorKind::InvalidArgument, format!("argument '{}' {why}", param.name))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn says_what_a_parameter_takes_and_what_it_was_given() {
+        let memory = |access| ParamKind::Buffer { access, element_size: 4, element_align: 4 };
+        for (kind, words) in [
+            (ParamKind::Value { size: 1 }, "a value of 1 byte"),
+            (memory(AccessMode::Read), "memory of 4-byte elements to read"),
+            (memory(AccessMode::Write), "memory of 4-byte elements to write"),
+            (memory(AccessMode::ReadWrite), "memory of 4-byte elements to read and write"),
+            (ParamKind::Local { element_size: 8 }, "local memory of 8-byte elements"),
+        ] {
+            assert_eq!(kind.to_string(), words);
+        }
+        assert_eq!(KernelArg::Value(smallvec::smallvec![0; 8]).to_string(), "a value of 8 bytes");
+        assert_eq!(KernelArg::Local(16).to_string(), "local memory of 16 bytes");
+    }
+
+    #[test]
+    fn variants_are_found_by_name() {
+        let sources = KernelSources::new().c("source").other("msl", b"first".as_slice());
+        let sources = sources.other("msl", b"second".as_slice());
+        assert_eq!(sources.names(), ["c", "msl"]);
+        assert_eq!(sources.variant("c"), Some(b"source".as_slice()));
+        assert_eq!(sources.variant("msl"), Some(b"second".as_slice()));
+        assert_eq!(sources.variant("spirv"), None);
+        assert_eq!(sources.empty_variant(), None);
+        assert_eq!(sources.other("wgsl", Vec::new()).empty_variant(), Some("wgsl"));
     }
 }

@@ -54,56 +54,47 @@
 //!
 //! This crate depends on no other crate of wakegraph. Backends, the plan and the runtime build on it.
 
-mod argument;
-mod builder;
-mod capabilities;
 mod command;
-mod command_buffer;
 mod device;
 pub mod dialect;
 mod event;
 #[cfg(any(test, feature = "fake"))]
 pub mod fake;
-mod host_args;
 mod kernel;
 mod memory;
 mod native;
 pub mod null;
 mod queue;
-mod sources;
 pub mod support;
 mod types;
 mod update;
-mod user_memory;
 pub mod util;
 mod validation;
 
-pub use argument::{Bytes, KernelArg, Param, ParamKind, ValueBytes};
-pub use capabilities::{Capabilities, GraphSupport, Progress, UpdateCapabilities};
 pub use command::{Advice, Body, Command, KernelLaunch};
-pub use command_buffer::{
-    Appended, CommandBufferDesc, CommandBufferId, CommandBufferInfo, CommandBufferState, CommandHandle,
-    SyncPoint,
+pub use device::{
+    Backend, Capabilities, ClockSample, Device, DeviceInfo, GraphSupport, Progress, UpdateCapabilities,
 };
-pub use device::{Backend, ClockSample, Device, DeviceInfo};
 pub use event::{
     CommandTimes, Event, EventDesc, EventProfile, EventStatus, Notification, Notify, Signal, WaitList,
 };
-pub use host_args::HostArgs;
-pub use kernel::{Kernel, KernelDesc};
-pub use memory::{Memory, MemoryDesc, MemoryKind, MemoryView, UsmPointer};
+pub use kernel::{
+    Bytes, HostArgs, HostFn, Kernel, KernelArg, KernelDesc, KernelSources, Param, ParamKind, ValueBytes,
+};
+pub use memory::{Memory, MemoryDesc, MemoryKind, MemoryView, PlainMemory, UserMemory, UsmPointer};
 pub use native::{NativeCommand, NativeFn, NativeMemory, NativeStream};
-pub use queue::{CommandBuffer, EngineKind, Enqueued, Queue, QueueDesc, QueueOrder};
+pub use queue::{
+    Appended, CommandBuffer, CommandBufferDesc, CommandBufferId, CommandBufferInfo, CommandBufferState,
+    CommandHandle, EngineKind, Enqueued, Priority, Queue, QueueDesc, QueueOrder, SyncPoint,
+};
 /// The list type of `ValueBytes`, of patterns in `Command`s and of other short lists, as a
 /// dependency of this crate has it.
 // Without links: rustdoc crashes on links in the comment of a re-export from another crate while this
 // module is private.
 pub use smallvec::SmallVec;
-pub use sources::{HostFn, KernelSources};
 pub use types::{
-    Access, AccessMode, BoxError, CommandKind, CommandKinds, DeviceId, Error, ErrorKind, Fault, Pitch,
-    Priority, Range, RangeBound, Rect, ResourceId, Result,
+    Access, AccessMode, BoxError, CommandKind, CommandKinds, DeviceId, Error, ErrorKind, Fault, Pitch, Range,
+    RangeBound, Rect, ResourceId, Result,
 };
 pub use update::{CommandChange, CommandUpdate, LaunchBefore, NewArguments};
-pub use user_memory::{PlainMemory, UserMemory};
 pub use validation::{ValidatedCommandBuffer, ValidatedDevice, ValidatedQueue};

@@ -6,9 +6,8 @@ use std::marker::PhantomData;
 use std::ptr::{self, NonNull};
 use std::sync::Arc;
 
-use super::{MemoryView, UsmPointer};
 use crate::util::panics::catch;
-use crate::{CommandKind, Error, ErrorKind, Result};
+use crate::{CommandKind, Error, ErrorKind, MemoryView, Result, UsmPointer};
 
 /// What a native command calls: it enqueues its work on the stream, in the vendor's own calls.
 pub type NativeFn = dyn Fn(&NativeStream<'_>) -> Result<()> + Send + Sync;
@@ -101,8 +100,8 @@ impl<'a> NativeMemory<'a> {
 
 /// The user's own work on the backend's stream.
 ///
-/// As a [native command](super::Command::Native) it is recorded once: the closure is called when the
-/// command is appended. As a [stream task](super::Command::StreamTask) it is live: the closure is called
+/// As a [native command](crate::Command::Native) it is recorded once: the closure is called when the
+/// command is appended. As a [stream task](crate::Command::StreamTask) it is live: the closure is called
 /// for each enqueue.
 #[derive(Clone)]
 pub struct NativeCommand {
@@ -162,7 +161,7 @@ impl NativeCommand {
         self.call_as(CommandKind::Native, stream)
     }
 
-    /// Calls the closure of a [stream task](super::Command::StreamTask). For backends, which hold no lock
+    /// Calls the closure of a [stream task](crate::Command::StreamTask). For backends, which hold no lock
     /// meanwhile that a call of theirs may need: the closure may enqueue other things. It may also have
     /// enqueued something and then fail.
     ///

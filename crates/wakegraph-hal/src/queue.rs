@@ -1,14 +1,14 @@
-//! Queues, and the command-buffers that are enqueued on them. Each of the two traits refers to the
-//! other.
+//! Queues, and the command-buffers that are enqueued on them. Each of the two traits refers to the other.
+//! A command-buffer is described by its properties, identity and state; its commands have handles.
 #![expect(unsafe_code, reason = "enqueued work is the caller's to order")]
 
 use std::any::Any;
-use std::fmt::Debug;
+use std::fmt::{self, Debug};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
-use super::builder::setters;
-use super::{Appended, Command, CommandBufferInfo, CommandUpdate, Signal, SyncPoint, WaitList};
-use crate::{DeviceId, Error, ErrorKind, Priority, Result};
+use crate::util::setters;
+use crate::{Command, CommandUpdate, DeviceId, Error, ErrorKind, Result, Signal, WaitList};
 
 /// The order in which a queue runs what is enqueued on it.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
@@ -30,6 +30,28 @@ pub enum EngineKind {
     Copy,
 }
 
+/// How urgent something is: a request among those that wait, or work among what else runs on a device.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
+pub enum Priority {
+    /// Before all others.
+    High,
+    /// The default.
+    #[default]
+    Normal,
+    /// When nothing else waits.
+    Low,
+}
+
+impl fmt::Display for Priority {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::High => "high",
+            Self::Normal => "normal",
+            Self::Low => "low",
+        })
+    }
+}
+
 /// How to create a queue.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct QueueDesc {
@@ -39,7 +61,7 @@ pub struct QueueDesc {
     pub profiling: bool,
     /// The preferred engine.
     pub engine: EngineKind,
-    /// How urgent its work is, on a device that [has priorities](super::Capabilities::queue_priorities).
+    /// How urgent its work is, on a device that [has priorities](crate::Capabilities::queue_priorities).
     pub priority: Priority,
 }
 
@@ -92,7 +114,7 @@ pub trait Queue: Debug + Send + Sync + 'static {
     /// [`InvalidWaitList`](ErrorKind::InvalidWaitList), the driver's. Nothing was enqueued then.
     ///
     /// # Safety
-    /// As for [`CommandBuffer::enqueue`](super::CommandBuffer::enqueue).
+    /// As for [`CommandBuffer::enqueue`](crate::CommandBuffer::enqueue).
     unsafe fn enqueue(&self, command: &Arc<Command>, wait: WaitList<'_>, signal: Signal<'_>) -> Result<()>;
 
     /// Enqueues command-buffers one after the other on an in-order queue, with one signal behind
@@ -102,7 +124,7 @@ pub trait Queue: Debug + Send + Sync + 'static {
     /// Where one cannot be enqueued, those behind it are not tried, and the signal is behind those
     /// before it; without any, the event is as it was. Where the signal cannot be enqueued, the
     /// event fails when they are over. Only for devices that say so in their
-    /// [capabilities](super::Capabilities::batches); without a notification, and for
+    /// [capabilities](crate::Capabilities::batches); without a notification, and for
     /// command-buffers without profiling.
     ///
     /// # Safety
@@ -171,8 +193,8 @@ pub trait CommandBuffer: Debug + Send + Sync + 'static {
     /// Until the signalled event is final, nothing else accesses the memory that the commands use
     /// in a conflicting way, unless `wait`, the queue's order or this buffer's own earlier enqueues
     /// put it before or after. Until then, too, the caller keeps this buffer, the queue, the event
-    /// and the operands: a backend need not defer a drop. Raw [`UsmPointer`](super::UsmPointer)s
-    /// and [`MemoryView`](super::MemoryView)s of other devices stay valid. The kernels' device code
+    /// and the operands: a backend need not defer a drop. Raw [`UsmPointer`](crate::UsmPointer)s
+    /// and [`MemoryView`](crate::MemoryView)s of other devices stay valid. The kernels' device code
     /// keeps to its arguments, over the ranges it is launched with.
     unsafe fn enqueue(&self, queue: &dyn Queue, wait: WaitList<'_>, signal: Signal<'_>) -> Result<()>;
 
@@ -197,7 +219,7 @@ pub trait CommandBuffer: Debug + Send + Sync + 'static {
     /// enabled, alternatives. Or, on an error, none.
     ///
     /// `other` was created on the same device with the same
-    /// [`CommandBufferDesc`](super::CommandBufferDesc) (but for the low-latency hint, which stays
+    /// [`CommandBufferDesc`](crate::CommandBufferDesc) (but for the low-latency hint, which stays
     /// this buffer's own), and has the same topology: as many commands, of the same kinds, with the
     /// same sync-points in the same order. Whether it is finalized does not matter; it stays as it
     /// is, and what it uses is kept alive by this buffer, too. Order and earlier enqueues as for
@@ -209,3 +231,120 @@ pub trait CommandBuffer: Debug + Send + Sync + 'static {
     /// topology, with the index of the first command that differs; the driver's.
     fn update_from(&mut self, other: &dyn CommandBuffer) -> Result<()>;
 }
+
+/// How to create a command-buffer.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct CommandBufferDesc {
+    /// Whether commands can be changed after finalize.
+    pub updatable: bool,
+    /// Whether commands run in the order of their appends, so that sync-points may be ignored.
+    pub in_order: bool,
+    /// Whether the events of its enqueues have the times of each command.
+    pub profiling: bool,
+    /// The end of each enqueue should be seen as early as possible: the device may do a little more
+    /// work for that. A hint.
+    pub low_latency: bool,
+}
+
+impl CommandBufferDesc {
+    /// A command-buffer without any of the properties.
+    pub const fn new() -> Self {
+        Self { updatable: false, in_order: false, profiling: false, low_latency: false }
+    }
+}
+
+setters! { const CommandBufferDesc { updatable: bool, in_order: bool, profiling: bool, low_latency: bool } }
+
+/// Identity of a command-buffer; never reused while the process lives.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub struct CommandBufferId(u64);
+
+impl CommandBufferId {
+    /// Returns a new id, for a backend that creates a command-buffer.
+    pub fn unique() -> Self {
+        static NEXT: AtomicU64 = AtomicU64::new(0);
+        Self(NEXT.fetch_add(1, Ordering::Relaxed))
+    }
+}
+
+/// A command inside a command-buffer, used to order later commands of the same buffer.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub struct SyncPoint {
+    /// The command-buffer that the command is in.
+    pub buffer: CommandBufferId,
+    /// The command's number in the order of the appends, starting at 0.
+    pub index: u32,
+}
+
+/// A command that can be updated.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub struct CommandHandle {
+    /// The command-buffer that the command is in.
+    pub buffer: CommandBufferId,
+    /// The command's number in the order of the appends, starting at 0.
+    pub index: u32,
+}
+
+/// The result of an append.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Appended {
+    /// The point that later commands can wait for.
+    pub sync_point: SyncPoint,
+    /// For updates: there, in updatable buffers, for each command that [can be
+    /// updated](Command::can_be_updated).
+    pub handle: Option<CommandHandle>,
+}
+
+impl Appended {
+    /// The result of append number `index`, for backends.
+    pub fn new(buffer: CommandBufferId, index: u32, command: &Command, desc: &CommandBufferDesc) -> Self {
+        let updatable = desc.updatable && command.can_be_updated();
+        Self {
+            sync_point: SyncPoint { buffer, index },
+            handle: updatable.then_some(CommandHandle { buffer, index }),
+        }
+    }
+}
+
+/// State of a command-buffer.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum CommandBufferState {
+    /// Commands can be appended.
+    Recording,
+    /// The command-buffer can be enqueued and, if it is updatable, updated.
+    Executable,
+}
+
+/// What a command-buffer is and holds. (The specification's reference count is `Arc`'s business
+/// here.)
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct CommandBufferInfo {
+    /// Identity of the command-buffer.
+    pub id: CommandBufferId,
+    /// The device it was created on.
+    pub device: DeviceId,
+    /// Properties that it was created with.
+    pub desc: CommandBufferDesc,
+    /// Current state.
+    pub state: CommandBufferState,
+    /// Number of commands appended so far.
+    pub commands: usize,
+    /// How the backend implements it, such as "CUDA graph" or "replayed enqueues".
+    pub lowering: &'static str,
+    /// Why the backend has chosen that, for people; empty where it has no choice.
+    pub reason: &'static str,
+}
+
+impl CommandBufferInfo {
+    /// A recording command-buffer without commands, for backends.
+    pub fn new(
+        id: CommandBufferId,
+        device: DeviceId,
+        desc: CommandBufferDesc,
+        lowering: &'static str,
+    ) -> Self {
+        Self { id, device, desc, state: CommandBufferState::Recording, commands: 0, lowering, reason: "" }
+    }
+}
+
+setters! { CommandBufferInfo { state: CommandBufferState, commands: usize, reason: &'static str } }

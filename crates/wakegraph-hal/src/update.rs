@@ -5,10 +5,9 @@ use std::sync::Arc;
 
 use smallvec::SmallVec;
 
-use super::builder::setters;
-use super::support::refusal::unknown_command;
-use super::{Command, CommandHandle, Kernel, KernelArg, KernelLaunch};
-use crate::{Error, ErrorKind, Range, Result};
+use crate::support::refusal::unknown_command;
+use crate::util::setters;
+use crate::{Command, CommandHandle, Error, ErrorKind, Kernel, KernelArg, KernelLaunch, Range, Result};
 
 /// New arguments of a launch with their indices. One needs no allocation.
 pub type NewArguments = SmallVec<[(usize, KernelArg); 1]>;

@@ -11,8 +11,8 @@ use std::time::{Duration, Instant};
 use parking_lot::{Condvar, MappedMutexGuard, Mutex, MutexGuard};
 use smallvec::SmallVec;
 use wakegraph_hal::support::refusal;
+use wakegraph_hal::util::OnDemand;
 use wakegraph_hal::util::deferred_drop::Failure;
-use wakegraph_hal::util::on_demand::OnDemand;
 use wakegraph_hal::{EventProfile, EventStatus, Result};
 
 /// Nothing that signals the event has been enqueued.

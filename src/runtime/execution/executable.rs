@@ -15,7 +15,7 @@ use crate::runtime::resource::allocation::Allocation;
 use crate::runtime::resource::device::Device;
 use crate::runtime::resource::scratch::Places;
 use crate::types::{Error, ErrorKind, ResourceId, Result};
-use crate::util::adaptive_spin::AdaptiveSpin;
+use crate::util::AdaptiveSpin;
 use crate::util::deferred_drop::{drop_later, drop_unless_nested};
 
 /// Tells executables apart; never reused.

@@ -45,7 +45,7 @@ use crate::runtime::execution::submission::Event;
 use crate::runtime::resource::device::Device;
 use crate::sync::{AtomicBool, AtomicU32, Ordering};
 use crate::types::{Error, ErrorKind, Result};
-use crate::util::adaptive_spin::AdaptiveSpin;
+use crate::util::AdaptiveSpin;
 use command::{CommandTemplate, FirstFailure};
 use recording::Recorder;
 

@@ -1,16 +1,18 @@
-//! States, sync-points and handles of a command-buffer.
-#![expect(unsafe_code, reason = "passes on an enqueue that the caller vouched for")]
+//! Queues and command-buffers: states, sync-points, handles, wait lists and signals.
+#![expect(unsafe_code, reason = "passes on enqueues that the caller vouched for")]
 
+use std::ptr;
 use std::sync::Arc;
 
 use smallvec::SmallVec;
 
-use super::queue::ValidatedQueue;
 use super::update::UpdateRules;
-use super::{command, kernel, submit};
+use super::{command, kernel};
+use crate::util::console;
 use crate::{
     Appended, Command, CommandBuffer, CommandBufferDesc, CommandBufferId, CommandBufferInfo, CommandKind,
-    CommandUpdate, Device, DeviceId, Enqueued, Error, ErrorKind, Result, Signal, SyncPoint, WaitList,
+    CommandUpdate, Device, DeviceId, Enqueued, Error, ErrorKind, EventStatus, Queue, QueueDesc, QueueOrder,
+    Result, Signal, SyncPoint, WaitList,
 };
 
 /// A command-buffer that validates each call before it passes it on to the backend's
@@ -74,7 +76,7 @@ impl ValidatedCommandBuffer {
 
     fn check_enqueue(&self, queue: &ValidatedQueue, wait: WaitList<'_>, signal: &Signal<'_>) -> Result<()> {
         self.check_ready(queue)?;
-        submit::check("command-buffer", self.device_id, wait, signal)
+        check_enqueue("command-buffer", self.device_id, wait, signal)
     }
 
     /// Whether its commands can be enqueued on this queue.
@@ -171,7 +173,7 @@ impl ValidatedCommandBuffer {
     ) -> Result<()> {
         self.check_enqueue(queue, wait, &signal).map_err(|error| self.here(error))?;
         // SAFETY: the caller's promises are the inner command-buffer's.
-        unsafe { self.inner.enqueue(queue.inner(), wait, signal) }
+        unsafe { self.inner.enqueue(&*queue.inner, wait, signal) }
     }
 
     /// Changes commands: [`CommandBuffer::update`].
@@ -191,14 +193,72 @@ impl ValidatedCommandBuffer {
     }
 }
 
+#[cold]
+fn invalid_operation(why: String) -> Error {
+    Error::new(ErrorKind::InvalidOperation, why)
+}
+
+/// A queue that validates each call before it passes it on to the backend's [`Queue`].
+#[derive(Debug)]
+pub struct ValidatedQueue {
+    inner: Arc<dyn Queue>,
+    device: Arc<dyn Device>,
+    console: console::Resource,
+}
+
 impl ValidatedQueue {
-    /// Validates the command-buffers and the signal, and enqueues command-buffers one after the other:
-    /// [`Queue::enqueue_batch`](crate::Queue::enqueue_batch).
+    /// Wraps a queue of `device`.
+    pub(super) fn new(inner: Arc<dyn Queue>, device: Arc<dyn Device>, console: console::Resource) -> Self {
+        Self { inner, device, console }
+    }
+
+    /// The queue as tokio-console knows it.
+    pub fn console(&self) -> &console::Resource {
+        &self.console
+    }
+
+    fn here(&self, error: Error) -> Error {
+        error.on_device(&*self.device.info().selector)
+    }
+
+    /// The device it belongs to.
+    pub fn device(&self) -> DeviceId {
+        self.inner.device()
+    }
+
+    /// How it was created.
+    pub fn desc(&self) -> &QueueDesc {
+        self.inner.desc()
+    }
+
+    /// Validates and enqueues one command: [`Queue::enqueue`].
+    ///
+    /// # Errors
+    /// Those of validation and of the backend. Nothing was enqueued then.
     ///
     /// # Safety
-    /// As for [`Queue::enqueue_batch`](crate::Queue::enqueue_batch).
+    /// As for [`Queue::enqueue`].
+    pub unsafe fn enqueue(
+        &self,
+        command: &Arc<Command>,
+        wait: WaitList<'_>,
+        signal: Signal<'_>,
+    ) -> Result<()> {
+        check_enqueue(command.kind().name(), self.device(), wait, &signal)
+            .and_then(|()| self.check_stream_task(command))
+            .and_then(|()| command::check(command, &*self.device))
+            .map_err(|error| self.here(error))?;
+        // SAFETY: the caller's promises are the inner queue's.
+        unsafe { self.inner.enqueue(command, wait, signal) }
+    }
+
+    /// Validates the command-buffers and the signal, and enqueues command-buffers one after the other:
+    /// [`Queue::enqueue_batch`].
+    ///
+    /// # Safety
+    /// As for [`Queue::enqueue_batch`].
     pub unsafe fn enqueue_batch(&self, buffers: &[&ValidatedCommandBuffer], signal: Signal<'_>) -> Enqueued {
-        if let Err(error) = submit::check("batch", self.device(), WaitList::NONE, &signal) {
+        if let Err(error) = check_enqueue("batch", self.device(), WaitList::NONE, &signal) {
             return Enqueued { count: 0, failure: Some(self.here(error)) };
         }
         let mut ready = SmallVec::<[&dyn CommandBuffer; 16]>::new();
@@ -214,13 +274,98 @@ impl ValidatedQueue {
             return Enqueued { count: 0, failure: refused };
         }
         // SAFETY: the caller's promises are the inner queue's.
-        let Enqueued { count, failure } = unsafe { self.inner().enqueue_batch(&ready, signal) };
+        let Enqueued { count, failure } = unsafe { self.inner.enqueue_batch(&ready, signal) };
         let is_all_ready = count == ready.len();
         Enqueued { count, failure: failure.or(refused.filter(|_| is_all_ready)) }
     }
+
+    fn check_stream_task(&self, command: &Command) -> Result<()> {
+        let Command::StreamTask(task) = command else { return Ok(()) };
+        let refused = |why| {
+            let why = format!("{}: {why}, and '{}' is to be enqueued", command.kind(), task.name());
+            Err(Error::new(ErrorKind::FeatureNotSupported, why))
+        };
+        match (self.device.capabilities().stream_tasks, self.desc().order) {
+            (false, _) => refused("the device has no stream to lend"),
+            (true, QueueOrder::OutOfOrder) => refused("only in-order queues have a stream to lend"),
+            (true, QueueOrder::InOrder) => Ok(()),
+        }
+    }
+
+    /// Hands everything enqueued so far to the device: [`Queue::flush`].
+    ///
+    /// # Errors
+    /// The backend's.
+    pub fn flush(&self) -> Result<()> {
+        self.inner.flush()
+    }
+
+    /// Blocks until everything enqueued so far is done: [`Queue::finish`].
+    ///
+    /// # Errors
+    /// The backend's.
+    pub fn finish(&self) -> Result<()> {
+        self.inner.finish()
+    }
+}
+
+/// Whether `what` can be enqueued on `device` with this wait list and signal.
+///
+/// Repeated events are fine. An event of another device is passed on: only the backend knows
+/// whether it can wait for it.
+fn check_enqueue(what: &str, device: DeviceId, wait: WaitList<'_>, signal: &Signal<'_>) -> Result<()> {
+    let signalled = &**signal.event;
+    if signalled.device() != device {
+        return Err(foreign_signal(what, device, signalled.device()));
+    }
+    if matches!(signalled.status(), EventStatus::Pending) {
+        return Err(pending_signal(what));
+    }
+    for (position, event) in wait.events().enumerate() {
+        // Compared by address: a reusable event that waits for its own last use would wait for the
+        // next one.
+        if ptr::addr_eq(Arc::as_ptr(signal.event), ptr::from_ref(event)) {
+            return Err(waits_for_itself(what, position));
+        }
+        if event.is_idle() {
+            return Err(idle_wait(what, position, wait.events().count()));
+        }
+    }
+    Ok(())
 }
 
 #[cold]
-fn invalid_operation(why: String) -> Error {
-    Error::new(ErrorKind::InvalidOperation, why)
+fn foreign_signal(what: &str, device: DeviceId, other: DeviceId) -> Error {
+    Error::new(
+        ErrorKind::InvalidArgument,
+        format!("{what}: the event to signal belongs to {other}, the queue to {device}"),
+    )
+    .help("create the event on the queue's device")
+}
+
+#[cold]
+fn pending_signal(what: &str) -> Error {
+    Error::new(
+        ErrorKind::InvalidOperation,
+        format!("{what}: the event to signal is still pending from an earlier enqueue"),
+    )
+    .help("wait until it is final, or signal another event")
+}
+
+#[cold]
+fn waits_for_itself(what: &str, position: usize) -> Error {
+    Error::new(
+        ErrorKind::InvalidWaitList,
+        format!("{what}: event {position} of the wait list is the event to signal"),
+    )
+    .help("signal another event")
+}
+
+#[cold]
+fn idle_wait(what: &str, position: usize, events: usize) -> Error {
+    Error::new(
+        ErrorKind::InvalidWaitList,
+        format!("{what}: event {position} of the {events} to wait for was never enqueued"),
+    )
+    .help("enqueue what signals it first")
 }

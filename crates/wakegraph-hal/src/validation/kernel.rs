@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use smallvec::SmallVec;
 
-use super::memory::{self, Extent, ViewOperand};
+use super::command::{Extent, ViewOperand, address};
 use crate::{
     CommandUpdate, Device, Error, ErrorKind, Kernel, KernelArg, KernelDesc, KernelLaunch, Param, ParamKind,
     Range, Result,
@@ -154,7 +154,7 @@ impl<'a> LaunchCheck<'a> {
                 }
                 // Allocations are aligned for any element, so where there is no address the offset
                 // decides.
-                self.aligned(param, memory::address(view).unwrap_or(view.offset()), *element_align)
+                self.aligned(param, address(view).unwrap_or(view.offset()), *element_align)
             }
             (ParamKind::Buffer { element_size, element_align, .. }, KernelArg::Usm(pointer)) => {
                 if pointer.address() == 0 && !pointer.is_empty() {

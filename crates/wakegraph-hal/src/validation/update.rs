@@ -1,4 +1,5 @@
-//! Updates, against what each command of the backend is by then.
+//! Updates, against what each command of the backend is by then; and whether a command-buffer can be updated
+//! from another one.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -7,7 +8,6 @@ use smallvec::SmallVec;
 
 use super::command;
 use super::kernel::{self, LaunchView, Subject};
-use super::topology::{self, CommandShape};
 use crate::{
     Command, CommandBuffer, CommandBufferId, CommandHandle, CommandKind, CommandUpdate, Device, Error,
     ErrorKind, Kernel, KernelArg, KernelLaunch, Result, SyncPoint, UpdateCapabilities,
@@ -48,7 +48,7 @@ impl UpdateRules {
 
     /// Checks that this could become `other`: that the two have the same topology.
     pub(super) fn check_same(&self, other: &Self) -> Result<()> {
-        topology::check_same(self.shapes(), other.shapes())
+        check_same(self.shapes(), other.shapes())
     }
 
     fn shapes(&self) -> impl ExactSizeIterator<Item = &CommandShape> {
@@ -284,5 +284,63 @@ impl LaunchChange<'_> {
     fn error(&self, kind: ErrorKind, why: String) -> Error {
         let subject = Subject::update(&self.current.kernel, self.update.handle.index);
         Error::new(kind, format!("{subject}: {why}"))
+    }
+}
+
+/// A command without its operands. The shapes of its commands are the topology of a command-buffer.
+#[derive(Debug)]
+struct CommandShape {
+    kind: CommandKind,
+    /// Indices of its sync-points.
+    after: SmallVec<[u32; 2]>,
+}
+
+impl CommandShape {
+    fn new(command: &Command, after: &[SyncPoint]) -> Self {
+        Self { kind: command.kind(), after: after.iter().map(|point| point.index).collect() }
+    }
+}
+
+/// Checks that two command-buffers have the same topology.
+///
+/// # Errors
+/// [`InvalidArgument`](ErrorKind::InvalidArgument), with the first command that differs and how.
+fn check_same<'a>(
+    ours: impl ExactSizeIterator<Item = &'a CommandShape>,
+    theirs: impl ExactSizeIterator<Item = &'a CommandShape>,
+) -> Result<()> {
+    let lengths = (ours.len(), theirs.len());
+    let differ = |(index, (ours, theirs)): (usize, (&CommandShape, &CommandShape))| {
+        if ours.kind != theirs.kind {
+            return Some(format!("command {index} is: {} here, {} there", ours.kind, theirs.kind));
+        }
+        let (ours, theirs) = (&ours.after, &theirs.after);
+        (ours != theirs).then(|| {
+            let (ours, theirs) = (shortened(ours), shortened(theirs));
+            format!("command {index} comes after {ours} here and after {theirs} there")
+        })
+    };
+    let why = ours.zip(theirs).enumerate().find_map(differ).or_else(|| {
+        let (ours, theirs) = lengths;
+        let index = ours.min(theirs);
+        (ours != theirs)
+            .then(|| format!("command {index} is in one of them only: {ours} here, {theirs} there"))
+    });
+    match why {
+        None => Ok(()),
+        Some(why) => {
+            let why = format!("update from another buffer: {why}");
+            Err(Error::new(ErrorKind::InvalidArgument, why)
+                .help("append the same kinds of commands with the same sync-points in the same order"))
+        }
+    }
+}
+
+/// Sync-points as a message shows them: a long list without its end.
+fn shortened(points: &[u32]) -> String {
+    const SHOWN: usize = 8;
+    match points.len().checked_sub(SHOWN) {
+        None | Some(0) => format!("{points:?}"),
+        Some(more) => format!("{:?} and {more} more", &points[..SHOWN]),
     }
 }

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::{self, Thread};
 use std::time::{Duration, Instant};
 
-use wakegraph_hal::util::adaptive_spin::AdaptiveSpin;
+use wakegraph_hal::util::AdaptiveSpin;
 
 /// How long a worker spins. Waking a parked thread takes 5 to 60 us where its core has halted, and
 /// the caller that waits for a job's result needs a few microseconds to enqueue the next.

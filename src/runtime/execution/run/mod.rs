@@ -30,7 +30,7 @@ use crate::sync::{AtomicBool, AtomicU8, AtomicU32, Ordering};
 use crate::types::{Error, Result};
 use crate::util::deferred_drop::Failure;
 use crate::util::metrics::RunMetrics;
-use crate::util::on_demand::OnDemand;
+use crate::util::OnDemand;
 use crate::util::panics::{catch, catch_and_log};
 pub(crate) use ending::{Ended, may_still_run};
 pub(crate) use launch::{HostScheduler, Ready, StreamTaskCall, cancelled, enqueue, enqueue_batch, watch_all};
