@@ -1,14 +1,13 @@
 //! Layer 2: the backends. This file is the only place that lists them.
 //!
-//! Every backend is a folder, with the same file names for the same things, so that two can be read side by
-//! side; [`null`] is the one to clone for a new one. A backend imports `types` and `hal`, never the graph,
-//! the plan, the runtime or another backend.
+//! Every backend is a crate, with the same file names for the same things, so that two can be read side by
+//! side; the template of a new one is an example of `wakegraph-hal`. A backend knows that crate only, never the
+//! graph, the plan, the runtime or another backend.
 
 use std::sync::Arc;
 
 #[cfg(feature = "cuda")]
 pub use wakegraph_cuda as cuda;
-pub use wakegraph_hal::null;
 #[cfg(feature = "hip")]
 pub use wakegraph_hip as hip;
 pub use wakegraph_host as host;
@@ -47,7 +46,6 @@ pub fn backends() -> &'static [&'static dyn Backend] {
         &level_zero::LevelZeroBackend,
         #[cfg(feature = "hip")]
         &hip::HipBackend,
-        &null::NullBackend,
     ]
 }
 
@@ -125,7 +123,6 @@ mod tests {
     fn opens_what_is_there_and_says_what_is_not() {
         assert_eq!(open("host:3").unwrap().info().selector, "host:3");
         assert_eq!(open("host").unwrap().info().selector, "host:0");
-        assert_eq!(open("null:0").unwrap().info().backend, "null");
         for name in NOT_BUILT {
             let error = open(&format!("{name}:0")).unwrap_err();
             assert_eq!(error.kind(), ErrorKind::Unavailable);
@@ -136,14 +133,14 @@ mod tests {
         assert_eq!(by_name("level-zero").unwrap().name(), "level_zero");
         assert_eq!(open("abacus:0").unwrap_err().kind(), ErrorKind::Unavailable);
         assert_eq!(open("host:").unwrap_err().kind(), ErrorKind::InvalidArgument);
-        for selector in ["host:x", "host:-1", "host:0:1", "null:x"] {
+        for selector in ["host:x", "host:-1", "host:0:1"] {
             assert_eq!(open(selector).unwrap_err().kind(), ErrorKind::Unavailable, "{selector}");
         }
     }
 
     #[test]
     fn backends_that_gpus_have_run_come_first() {
-        let order = ["cuda", "host", "opencl", "level_zero", "hip", "null"];
+        let order = ["cuda", "host", "opencl", "level_zero", "hip"];
         let names: Vec<_> = backends().iter().map(|backend| backend.name()).collect();
         let built: Vec<_> = order.into_iter().filter(|name| !NOT_BUILT.contains(name)).collect();
         assert_eq!(names, built);

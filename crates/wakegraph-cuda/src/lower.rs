@@ -439,14 +439,14 @@ fn decide(
 mod tests {
     use std::sync::Arc;
 
-    use wakegraph_hal::{Backend as _, Body, MemoryDesc, MemoryKind, MemoryView};
+    use wakegraph_hal::{Body, MemoryDesc, MemoryKind, MemoryView};
 
     use super::*;
-    use wakegraph_hal::null::NullBackend;
+    use wakegraph_hal::fake::{FakeDevice, FakeOptions};
 
     #[test]
     fn conditionals_and_loops_follow_each_other() {
-        let device = NullBackend.open(0).unwrap();
+        let device = FakeDevice::open(FakeOptions::new()).0;
         let word = device.allocate(&MemoryDesc { len: 4, kind: MemoryKind::Device }).unwrap();
         let condition = MemoryView::whole(word);
         let looping = || Command::While { condition: condition.clone(), body: Arc::new(Body::new()) };

@@ -170,7 +170,7 @@ pub enum Command {
     While {
         /// 4 bytes that the device can read, at a multiple of 4.
         condition: MemoryView,
-        /// What to repeat. The loop ends only when the body, or something before it, makes the
+        /// The commands to repeat. The loop ends only when the body, or something before it, makes the
         /// condition 0.
         body: Arc<Body>,
     },

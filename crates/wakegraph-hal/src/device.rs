@@ -51,11 +51,6 @@ pub trait Backend: Debug + Send + Sync {
     fn open(&self, index: usize) -> Result<Arc<dyn Device>>;
 }
 
-fn no_import(what: &str) -> Error {
-    let why = format!("the backend does not take {what} of other libraries");
-    Error::new(ErrorKind::FeatureNotSupported, why)
-}
-
 /// Descriptive data about a device.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct DeviceInfo {
@@ -103,7 +98,7 @@ impl ClockSample {
     /// A sample of a device's clock that `read` has read between its begin and its end.
     ///
     /// # Errors
-    /// Those of `read`.
+    /// The errors of `read`.
     pub fn between<E>(read: impl FnOnce() -> std::result::Result<u64, E>) -> std::result::Result<Self, E> {
         let before = Instant::now();
         let device = read()?;
@@ -301,8 +296,14 @@ pub unsafe trait Device: Debug + Send + Sync + 'static {
     fn sub_devices(&self, count: NonZeroUsize) -> Result<Vec<Arc<dyn Device>>>;
 }
 
+#[cold]
+fn no_import(what: &str) -> Error {
+    let why = format!("the backend does not take {what} of other libraries");
+    Error::new(ErrorKind::FeatureNotSupported, why)
+}
+
 bitflags::bitflags! {
-    /// What [`CommandBuffer::update`](crate::CommandBuffer::update) can change on a device, bit by
+    /// The changes that [`CommandBuffer::update`](crate::CommandBuffer::update) can make on a device, bit by
     /// bit as in the specification.
     #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
     pub struct UpdateCapabilities: u32 {
@@ -325,7 +326,7 @@ bitflags::bitflags! {
     }
 }
 
-/// What drives a device's work, which decides how a thread may wait for it.
+/// The party that drives a device's work, which decides how a thread may wait for it.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
 pub enum Progress {
     /// The device itself, such as a GPU. Waiting threads do not slow it down.
@@ -347,12 +348,12 @@ pub enum GraphSupport {
     None,
 }
 
-/// What a device can do. Read once when the device is opened, constant from then on.
+/// Capabilities of a device. Read once when the device is opened, constant from then on.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Capabilities {
     /// Commands that can be appended to a command-buffer or to a body.
     pub commands: CommandKinds,
-    /// What an update can change. Empty if command-buffers cannot be updatable.
+    /// The changes that an update can make. Empty if command-buffers cannot be updatable.
     pub update: UpdateCapabilities,
     /// Whether queues, events and command-buffers can be created with profiling.
     pub profiling: bool,
@@ -362,7 +363,7 @@ pub struct Capabilities {
     /// Whether a poll finds the end sooner than a notification comes, while there is a core for each
     /// thread. The runtime asks for notifications of such a device only where it does not poll.
     pub prefers_polls: bool,
-    /// What drives the work while a thread waits for it.
+    /// The party that drives the work while a thread waits for it.
     pub progress: Progress,
     /// Whether in-order queues take [batches](crate::Queue::enqueue_batch).
     pub batches: bool,
@@ -386,8 +387,7 @@ pub struct Capabilities {
     pub concurrent_parts: bool,
     /// Whether a launch's indices can start at an offset.
     pub global_offset: bool,
-    /// What the offset of a memory view in a kernel's argument must be a multiple of, in bytes; at
-    /// least 1.
+    /// Alignment in bytes of the offset of a memory view in a kernel's argument; at least 1.
     pub view_alignment: usize,
     /// Local memory per work-group, in bytes.
     pub local_memory: usize,

@@ -11,7 +11,7 @@ use smallvec::SmallVec;
 
 use crate::{AccessMode, Error, ErrorKind, MemoryView, Range, Result, UsmPointer};
 
-/// What [`Device::create_kernel`](crate::Device::create_kernel) loads.
+/// A kernel for [`Device::create_kernel`](crate::Device::create_kernel) to load.
 #[derive(Clone, Copy, Debug)]
 pub struct KernelDesc<'a> {
     /// The name of the function in the sources.
@@ -166,7 +166,7 @@ pub type HostFn = Arc<dyn Fn(&Range, &mut HostArgs<'_>) -> Result<()> + Send + S
 /// | HIP | `code_object`, `hip_c`, `c` |
 /// | Level Zero | `spirv`, `opencl_c`, `c` |
 ///
-/// A backend outside this crate may define variants of its own: [`other`](Self::other) sets one by
+/// A backend may define variants of its own: [`other`](Self::other) sets one by
 /// name, and [`variant`](Self::variant) finds any variant by name.
 ///
 /// A vendor's variant gets exactly the declared parameters; `c` gets the length of each slice
@@ -195,7 +195,7 @@ pub struct KernelSources {
     pub code_object: Option<Cow<'static, [u8]>>,
     /// Whether the variants for CUDA [wait](Self::cuda_waits) for the kernel before them.
     pub cuda_waits: bool,
-    /// Variants that this crate does not know, by name.
+    /// Variants that only their backends know, by name.
     others: Vec<(&'static str, Cow<'static, [u8]>)>,
 }
 
@@ -252,7 +252,7 @@ impl KernelSources {
         Self { cuda_waits, ..self }
     }
 
-    /// Sets a variant that this crate does not know.
+    /// Sets a variant that only its backend knows.
     #[must_use]
     pub fn other(mut self, name: &'static str, code: impl Into<Cow<'static, [u8]>>) -> Self {
         self.others.retain(|(known, _)| *known != name);

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use crate::util::panics::catch;
 use crate::{CommandKind, Error, ErrorKind, MemoryView, Result, UsmPointer};
 
-/// What a native command calls: it enqueues its work on the stream, in the vendor's own calls.
+/// The closure of a native command: it enqueues its work on the stream, in the vendor's own calls.
 pub type NativeFn = dyn Fn(&NativeStream<'_>) -> Result<()> + Send + Sync;
 
 /// A stream, or whatever the backend enqueues work on, for the time of one call.

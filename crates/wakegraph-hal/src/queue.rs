@@ -315,7 +315,7 @@ pub enum CommandBufferState {
     Executable,
 }
 
-/// What a command-buffer is and holds. (The specification's reference count is `Arc`'s business
+/// Properties and state of a command-buffer. (The specification's reference count is `Arc`'s business
 /// here.)
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct CommandBufferInfo {

@@ -1,4 +1,4 @@
-//! Updates: what of a finalized command-buffer can be changed, command by command.
+//! Updates of finalized command-buffers, command by command.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -135,7 +135,7 @@ impl CommandUpdate {
     }
 }
 
-/// What an update has replaced in a launch.
+/// A part of a launch before an update replaced it.
 #[derive(Debug)]
 pub enum LaunchBefore {
     /// The argument with this index.

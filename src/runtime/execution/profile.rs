@@ -397,7 +397,7 @@ mod tests {
         assert!(copy.start <= copy.end && profile.clocks[0].error < Duration::from_secs(60), "{profile:?}");
     }
 
-    /// The null device's clock counts events, so it drifts from the host's as far as a clock can.
+    /// The fake device's clock counts events, so it drifts from the host's as far as a clock can.
     #[test]
     fn the_times_of_one_device_agree_between_partitions() {
         let device = Device::from_hal(FakeDevice::open(FakeOptions::new()).0);

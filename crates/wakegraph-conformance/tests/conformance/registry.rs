@@ -188,7 +188,6 @@ fn backends() -> Vec<Variant> {
         Variant::new("host", "two-sub-devices", HOST_TWICE, || {
             host::open(HostOptions::new().threads(4))?.sub_devices(2.try_into().expect("not 0"))
         }),
-        Variant::new("null", "0", &[Need::Execution], || Ok(vec![backend::open("null:0")?])),
         Variant::new("cuda", "0", CUDA, || Ok(vec![backend::open("cuda:0")?])),
         Variant::new("cuda", "two-devices", CUDA_TWICE, || {
             Ok(vec![backend::open("cuda:0")?, backend::open("cuda:1")?])

@@ -51,7 +51,7 @@ bitflags::bitflags! {
     }
 }
 
-/// What the kernel `name` of a source is called in the compiled program: the name with a prefix,
+/// The name of the kernel `name` of a source in the compiled program: with a prefix,
 /// because there are functions of the same name in the languages. What the prelude declares has
 /// another prefix.
 pub fn entry_name(name: &str) -> String {
@@ -84,7 +84,7 @@ pub fn has_barrier(source: &str, name: &str) -> bool {
     bodies.into_iter().any(|body| body.contains("BARRIER("))
 }
 
-/// What is between the first brace and the one that belongs to it.
+/// The text between the first brace and the one that belongs to it.
 fn body(code: &str) -> &str {
     let mut depth = 0;
     let start = code.find('{').unwrap_or(code.len());
@@ -113,7 +113,7 @@ fn without_comments(source: &str) -> String {
     code + rest
 }
 
-/// What goes after a source on CUDA and HIP: the entry point of its kernel `name`, and assertions that
+/// The text that follows a source on CUDA and HIP: the entry point of its kernel `name`, and assertions that
 /// the source's parameters are those declared.
 pub fn entry_point(name: &str, params: &[Param]) -> String {
     let (mut declared, mut passed, mut checks) = (String::new(), String::new(), String::new());

@@ -23,20 +23,14 @@
 //! | file | what it holds |
 //! |---|---|
 //! | `options` | how the device behaves |
-//! | `control` | what a test does to the device |
-//! | `device`, `queue`, `command_buffer`, `event` | the objects; memory and kernels are the null backend's |
-//! | `schedule` | what is pending, and what may complete next |
-//! | `completion` | one use of an event after the other |
+//! | `device` | the device, its memory and kernels, and what a test does to it |
+//! | `queue` | queues, command-buffers and events |
+//! | `schedule` | what is pending, what may complete next, and the uses of events |
 
-mod command_buffer;
-mod completion;
-mod control;
 mod device;
-mod event;
 mod options;
 mod queue;
 mod schedule;
 
-pub use control::FakeControl;
-pub use device::FakeDevice;
+pub use device::{FakeControl, FakeDevice};
 pub use options::{FakeOptions, FakeTiming};

@@ -1,10 +1,12 @@
 //! How a fake device behaves.
 
-use std::sync::Arc;
 use std::time::Duration;
 
-use crate::null::NullBackend;
-use crate::{Backend as _, Capabilities, Device};
+use crate::{Capabilities, CommandKinds, UpdateCapabilities};
+
+/// Limits like those of a small GPU, so that tests of limits meet some.
+const MAX_WORK_GROUP: usize = 1024;
+const LOCAL_MEMORY: usize = 64 << 10;
 
 /// How a [`FakeDevice`](super::FakeDevice) behaves.
 #[derive(Clone, Debug)]
@@ -16,12 +18,27 @@ pub struct FakeOptions {
     pub(super) clock_error: Duration,
     /// Whether the device waits for other fake devices.
     pub(super) peers: bool,
+    pub(super) logs_calls: bool,
 }
 
 impl FakeOptions {
     /// A device that completes at once, notifies, and can do everything.
     pub fn new() -> Self {
-        let capabilities = Capabilities { batches: true, ..null_device().capabilities().clone() };
+        let of_other_layers = CommandKinds::HOST_TASK | CommandKinds::SUB_GRAPH | CommandKinds::STREAM_TASK;
+        let capabilities = Capabilities {
+            update: UpdateCapabilities::all(),
+            profiling: true,
+            notifies: true,
+            batches: true,
+            out_of_order_queues: true,
+            stream_tasks: true,
+            max_work_group_size: MAX_WORK_GROUP,
+            max_work_item_sizes: [MAX_WORK_GROUP, MAX_WORK_GROUP, 64],
+            concurrent_parts: true,
+            global_offset: true,
+            local_memory: LOCAL_MEMORY,
+            ..Capabilities::new(CommandKinds::all() - of_other_layers)
+        };
         Self {
             manual: false,
             timing: None,
@@ -29,6 +46,7 @@ impl FakeOptions {
             capabilities,
             clock_error: Duration::ZERO,
             peers: false,
+            logs_calls: false,
         }
     }
 
@@ -83,6 +101,13 @@ impl FakeOptions {
         Self { peers, ..self }
     }
 
+    /// Whether the device logs the calls that it hears, for
+    /// [`FakeControl::take_calls`](super::FakeControl::take_calls).
+    #[must_use]
+    pub fn logs_calls(self, logs_calls: bool) -> Self {
+        Self { logs_calls, ..self }
+    }
+
     /// The device's selector and name.
     #[must_use]
     pub fn name(self, name: impl Into<String>) -> Self {
@@ -96,15 +121,10 @@ impl Default for FakeOptions {
     }
 }
 
-/// A device that makes memory, kernels and command-buffers for a fake.
-pub(super) fn null_device() -> Arc<dyn Device> {
-    NullBackend.open(0).expect("a null device can always be opened")
-}
-
 /// How long a fake device takes, and what calls cost: a device as slow as a real one, for
 /// benchmarks. See [`FakeOptions::timing`]. The default takes no time at all.
 ///
-/// What is enqueued starts when its in-order queue, its command-buffer and its wait list allow it,
+/// An enqueue starts when its in-order queue, its command-buffer and its wait list allow it,
 /// and ends `work` later. From then on a poll finds it complete. The device calls no notification.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct FakeTiming {

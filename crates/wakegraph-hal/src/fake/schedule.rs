@@ -1,4 +1,4 @@
-//! What is pending on a fake device, and what may complete next.
+//! Pending work of a fake device, which of it may complete next, and the events that it signals.
 
 use std::collections::VecDeque;
 use std::fmt::{self, Debug};
@@ -6,11 +6,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use parking_lot::Mutex;
+use parking_lot::{Condvar, Mutex};
 
-use super::completion::FakeCompletion;
 use super::options::{FakeOptions, FakeTiming};
-use crate::support::refusal::idle_wait;
+use crate::support::refusal;
 use crate::{
     CommandBufferId, CommandTimes, Error, ErrorKind, EventProfile, EventStatus, Notification, Result,
 };
@@ -23,6 +22,8 @@ pub(super) struct FakeSchedule {
     timing: Option<FakeTiming>,
     name: String,
     polls: AtomicU64,
+    /// The calls that the device has heard, if it logs them.
+    calls: Option<Mutex<Vec<String>>>,
     state: Mutex<FakeScheduleState>,
 }
 
@@ -38,6 +39,8 @@ struct FakeScheduleState {
     panic_after: Option<usize>,
     /// The next enqueue is refused with this error.
     refuse_next: Option<Error>,
+    /// The next append, finalize or update is refused with this error.
+    refuse_change: Option<Error>,
     /// Notifications that are kept back, if they are.
     held: Option<Vec<Notification>>,
 }
@@ -70,9 +73,9 @@ struct PendingEnqueue {
 
 impl FakeSchedule {
     pub(super) fn new(options: &FakeOptions) -> Self {
-        let FakeOptions { manual, timing, name, capabilities, .. } = options.clone();
-        let notifies = capabilities.notifies;
-        Self { manual, notifies, timing, name, polls: AtomicU64::new(0), state: Mutex::default() }
+        let FakeOptions { manual, timing, name, capabilities, logs_calls, .. } = options.clone();
+        let (notifies, calls) = (capabilities.notifies, logs_calls.then(Mutex::default));
+        Self { manual, notifies, timing, name, polls: AtomicU64::new(0), calls, state: Mutex::default() }
     }
 
     pub(super) fn name(&self) -> &str {
@@ -85,6 +88,17 @@ impl FakeSchedule {
 
     pub(super) fn polls(&self) -> u64 {
         self.polls.load(Ordering::Relaxed)
+    }
+
+    /// Logs a call, if the device logs calls.
+    pub(super) fn log(&self, call: impl FnOnce() -> String) {
+        if let Some(calls) = &self.calls {
+            calls.lock().push(call());
+        }
+    }
+
+    pub(super) fn take_calls(&self) -> Vec<String> {
+        self.calls.as_ref().map(|calls| std::mem::take(&mut *calls.lock())).unwrap_or_default()
     }
 
     /// Completes the oldest enqueue (of this queue) that nothing holds back. Returns false when
@@ -117,7 +131,7 @@ impl FakeSchedule {
         self.state.lock().fail_next = Some(error);
     }
 
-    /// The enqueue after so many more panics.
+    /// Makes an enqueue panic: the one after this many more.
     pub(super) fn panic_after(&self, enqueues: usize) {
         self.state.lock().panic_after = Some(enqueues);
     }
@@ -160,6 +174,16 @@ impl FakeSchedule {
         self.state.lock().refuse_next = Some(error);
     }
 
+    pub(super) fn refuse_change(&self, error: Error) {
+        self.state.lock().refuse_change = Some(error);
+    }
+
+    /// # Errors
+    /// The one with which a change of a command-buffer is to be refused.
+    pub(super) fn change(&self) -> Result<()> {
+        self.state.lock().refuse_change.take().map_or(Ok(()), Err)
+    }
+
     pub(super) fn give_up(&self) {
         self.state.lock().may_still_run = true;
         self.lose_device();
@@ -197,7 +221,7 @@ impl FakeSchedule {
                 EventStatus::Failed(error) if index < enqueue.dependencies => {
                     failure = failure.or(Some(error));
                 }
-                EventStatus::Idle => return Err(idle_wait()),
+                EventStatus::Idle => return Err(refusal::idle_wait()),
                 EventStatus::Pending | EventStatus::Complete | EventStatus::Failed(_) => {}
             }
         }
@@ -369,6 +393,131 @@ impl FakeScheduleState {
     }
 }
 
+/// The state of an event, over all its uses.
+#[derive(Debug)]
+pub(super) struct FakeCompletion {
+    state: Mutex<FakeCompletionState>,
+    changed: Condvar,
+}
+
+#[derive(Debug)]
+struct FakeCompletionState {
+    /// How often the event became pending.
+    generation: u64,
+    status: EventStatus,
+    /// When the current use ends by the clock.
+    due: Option<Instant>,
+    /// How the last use ended; kept while the event is pending again.
+    last_outcome: EventStatus,
+    profile: Option<EventProfile>,
+    /// Uses of events that the last use waited for when it failed before its turn.
+    still_awaited: Vec<(Arc<FakeCompletion>, u64)>,
+}
+
+impl FakeCompletion {
+    pub(super) fn new() -> Self {
+        let state = FakeCompletionState {
+            generation: 0,
+            status: EventStatus::Idle,
+            due: None,
+            last_outcome: EventStatus::Idle,
+            profile: None,
+            still_awaited: Vec::new(),
+        };
+        Self { state: Mutex::new(state), changed: Condvar::new() }
+    }
+
+    /// Makes the event pending, until `due` if it completes by the clock. Returns the generation of
+    /// this use.
+    pub(super) fn begin(&self, due: Option<Instant>) -> Result<u64> {
+        let mut state = self.state.lock();
+        if matches!(state.status, EventStatus::Pending) {
+            return Err(refusal::pending_signal());
+        }
+        state.status = EventStatus::Pending;
+        state.due = due;
+        state.profile = None;
+        state.still_awaited.clear();
+        state.generation += 1;
+        Ok(state.generation)
+    }
+
+    /// Makes the event final and wakes the threads that block on it.
+    pub(super) fn complete(&self, outcome: Result<()>, profile: Option<EventProfile>) {
+        let mut state = self.state.lock();
+        state.profile = profile;
+        state.status = match outcome {
+            Ok(()) => EventStatus::Complete,
+            Err(error) => EventStatus::Failed(error),
+        };
+        state.last_outcome = state.status.clone();
+        self.changed.notify_all();
+    }
+
+    /// The last use has failed before these.
+    pub(super) fn set_still_awaited(&self, uses: Vec<(Arc<Self>, u64)>) {
+        self.state.lock().still_awaited = uses;
+    }
+
+    /// Whether the use of this generation is over, and all that it came after.
+    pub(super) fn is_over(&self, generation: u64) -> bool {
+        let state = self.state.lock();
+        if state.generation != generation {
+            return true;
+        }
+        let awaited = state.still_awaited.clone();
+        let is_final = state.status.is_final();
+        drop(state);
+        is_final && awaited.iter().all(|(event, generation)| event.is_over(*generation))
+    }
+
+    /// The status, and the generation of the use that it belongs to.
+    pub(super) fn status(&self) -> (EventStatus, u64) {
+        let state = self.state.lock();
+        (state.status.clone(), state.generation)
+    }
+
+    /// When the pending use ends by the clock.
+    pub(super) fn due(&self) -> Option<Instant> {
+        let state = self.state.lock();
+        state.due.filter(|_| matches!(state.status, EventStatus::Pending))
+    }
+
+    /// True once per use: for the first poll after the end by the clock.
+    pub(super) fn take_first_final_poll(&self, now: Instant) -> bool {
+        self.state.lock().due.take_if(|due| *due <= now).is_some()
+    }
+
+    /// Blocks while the use of this generation (the current one if `None`) is pending, at most for
+    /// `timeout`.
+    pub(super) fn wait(&self, generation: Option<u64>, timeout: Option<Duration>) -> EventStatus {
+        let deadline = timeout.and_then(|timeout| Instant::now().checked_add(timeout));
+        let mut state = self.state.lock();
+        let generation = generation.unwrap_or(state.generation);
+        while matches!(state.status, EventStatus::Pending) && state.generation == generation {
+            match deadline {
+                None => self.changed.wait(&mut state),
+                Some(deadline) if self.changed.wait_until(&mut state, deadline).timed_out() => break,
+                Some(_) => {}
+            }
+        }
+        // If the event was signalled again, this use, or a later one, ended with the last outcome.
+        if state.generation == generation { state.status.clone() } else { state.last_outcome.clone() }
+    }
+
+    /// # Errors
+    /// [`InvalidOperation`](crate::ErrorKind::InvalidOperation) when the event is not complete or
+    /// has no times.
+    pub(super) fn profile(&self) -> Result<EventProfile> {
+        let state = self.state.lock();
+        match (&state.status, &state.profile) {
+            (EventStatus::Complete, Some(profile)) => Ok(profile.clone()),
+            (EventStatus::Complete, None) => Err(refusal::no_times()),
+            _ => Err(refusal::times_before_completion()),
+        }
+    }
+}
+
 fn holds_back(earlier: &FakeEnqueue, later: &FakeEnqueue) -> bool {
     (later.in_order && earlier.queue == later.queue)
         || (later.buffer.is_some() && earlier.buffer == later.buffer)
@@ -382,5 +531,27 @@ fn notify(notification: Notification) {
 fn spend(start: Instant, time: Duration) {
     while start.elapsed() < time {
         std::hint::spin_loop();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_wait_for_one_use_is_not_held_by_the_next() {
+        let completion = FakeCompletion::new();
+        let broken = || Err(Error::new(ErrorKind::Driver, "broken"));
+        for fails in [false, true] {
+            let generation = completion.begin(None).unwrap();
+            completion.complete(if fails { broken() } else { Ok(()) }, None);
+            completion.begin(None).unwrap();
+            match completion.wait(Some(generation), None) {
+                EventStatus::Complete => assert!(!fails),
+                EventStatus::Failed(error) => assert!(fails && error.message() == "broken"),
+                other => panic!("{other:?}"),
+            }
+            completion.complete(Ok(()), None);
+        }
     }
 }

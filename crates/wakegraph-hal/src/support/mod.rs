@@ -34,7 +34,7 @@
 //! | [`signal_handlers`] | keeps the process's signal handlers while a driver is loaded or compiles |
 //! | [`refusal`] | the errors of calls that a backend itself refuses |
 //!
-//! Imports `types` and the contract in `hal`.
+//! Everything here knows the contract and plain values only, never the fake device or validation.
 
 pub mod command_list;
 pub mod command_times;

@@ -1,19 +1,19 @@
-//! The one error type of the crate.
+//! The error type of wakegraph: what went wrong, where, and whose fault it is.
 
 use std::fmt;
 use std::panic::Location;
 use std::sync::Arc;
 
-/// The crate's result.
+/// The result of calls of wakegraph and its backends.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
 /// The error of a user's own code, as a host task returns it.
 pub type BoxError = Box<dyn std::error::Error + Send + Sync + 'static>;
 
-/// The error of the crate: what went wrong, and in which node, partition and device.
+/// The error of wakegraph: what went wrong, and in which node, partition and device.
 ///
 /// Cheap to clone: everyone who awaits a failed submission gets the same error. [`kind`](Self::kind)
-/// says what happened, [`fault`](Self::fault) who can mend it, and
+/// says what happened, [`fault`](Self::fault) whose fault it is, and
 /// [`source`](std::error::Error::source) what caused it.
 #[derive(Clone, thiserror::Error)]
 #[error(transparent)]
@@ -58,24 +58,24 @@ pub enum ErrorKind {
     NativePanicked,
     /// There are more requests than can be served; this one was refused at once. Try again later.
     Overloaded,
-    /// The submission was cancelled, or its tokio runtime shut down before it was done.
+    /// The submission was cancelled, or its tokio runtime shut down before it had ended.
     Cancelled,
     /// The deadline of the submission passed before this could start.
     DeadlineExceeded,
-    /// The submission was not over in the time that its watchdog gives it. It goes on.
+    /// The submission had not ended in the time that its watchdog gives it. It goes on.
     Stalled,
-    /// A fault in this crate. Please report it.
+    /// A fault in wakegraph. Please report it.
     Bug,
 }
 
-/// Who can mend an error.
+/// The party whose fault an error is, and who can mend it.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Fault {
     /// The caller: the call is wrong, or the caller's own code failed.
     Caller,
     /// The owner of the machine: retry, free memory, install a driver, or open another device.
     Environment,
-    /// The authors of this crate.
+    /// The authors of wakegraph.
     Bug,
 }
 
@@ -109,12 +109,12 @@ impl Error {
         }))
     }
 
-    /// What happened.
+    /// The kind of the error: what happened.
     pub fn kind(&self) -> ErrorKind {
         self.0.kind
     }
 
-    /// Who can mend it.
+    /// The party whose fault it is.
     pub fn fault(&self) -> Fault {
         use ErrorKind as K;
         match self.0.kind {
@@ -142,7 +142,7 @@ impl Error {
         }
     }
 
-    /// What was wrong, without node, device or remedy.
+    /// The description of the fault, without node, device or remedy.
     pub fn message(&self) -> &str {
         &self.0.message
     }
@@ -157,7 +157,7 @@ impl Error {
         self.0.partition
     }
 
-    /// Which command of a command-buffer failed, counting appends from 0, where the backend knows.
+    /// The command of a command-buffer that failed, counting appends from 0, where the backend knows.
     pub fn command(&self) -> Option<u32> {
         self.0.command
     }

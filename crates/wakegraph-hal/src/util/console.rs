@@ -90,7 +90,7 @@ impl AsyncOperation {
         })
     }
 
-    /// What the operation is.
+    /// Describes the operation.
     pub fn describe(&self, partition: usize, device: &str, nodes: &str) {
         self.inside(|| {
             trace!(target: OPERATION_STATE, partition);

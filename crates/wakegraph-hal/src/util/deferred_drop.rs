@@ -1,7 +1,7 @@
-//! Layer 0: dropping values of users on threads of their own.
+//! Drops values of users on threads of their own.
 //!
-//! What closures capture and what errors carry is the user's: its `Drop` may block, submit or
-//! panic. It must not run where the runtime holds a lock, nor on a thread that others need: a
+//! The captures of closures and the sources of errors are the user's: their `Drop` may block, submit or
+//! panic. They must not be dropped where the runtime holds a lock, nor on a thread that others need: a
 //! device's, or the reactor's. [`drop_later`] may be called in all of these places. One thread
 //! drops such values one after the other; where a value takes long, another thread goes on with
 //! those behind it.

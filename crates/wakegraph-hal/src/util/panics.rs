@@ -1,4 +1,4 @@
-//! Layer 0: panics of users' code, which end neither a thread of the crate nor a run.
+//! Panics of users' code, which end neither a thread of the runtime or a backend nor a run.
 
 use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -6,7 +6,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 /// Runs code of the user's, which is not used again if it panics.
 ///
 /// # Errors
-/// What the panic said.
+/// The message of the panic.
 pub fn catch<R>(code: impl FnOnce() -> R) -> Result<R, String> {
     catch_unwind(AssertUnwindSafe(code)).map_err(message)
 }
@@ -19,7 +19,7 @@ pub fn catch_and_log(what: &str, code: impl FnOnce()) {
     }
 }
 
-/// What a panic said. Drops its payload, which is a value of the user's as well.
+/// The message of a panic. Drops its payload, which is a value of the user's as well.
 pub fn message(payload: Box<dyn Any + Send>) -> String {
     let text = payload.downcast_ref::<&str>().copied();
     let text = text.or_else(|| payload.downcast_ref::<String>().map(String::as_str));

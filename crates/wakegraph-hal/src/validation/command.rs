@@ -117,7 +117,7 @@ fn check_condition(kind: CommandKind, view: &MemoryView, device: &dyn Device) ->
     Ok(())
 }
 
-/// What a native command or a stream task says that it touches.
+/// Checks the memory that a native command or a stream task declares.
 fn check_native(kind: CommandKind, native: &NativeCommand, device: &dyn Device) -> Result<()> {
     native
         .memory()

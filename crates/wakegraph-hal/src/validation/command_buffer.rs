@@ -135,7 +135,7 @@ impl ValidatedCommandBuffer {
 /// validation and of the backend.
 #[allow(clippy::missing_errors_doc, reason = "said once, above")]
 impl ValidatedCommandBuffer {
-    /// What it is and holds: [`CommandBuffer::info`].
+    /// Properties and state of the command-buffer: [`CommandBuffer::info`].
     pub fn info(&self) -> CommandBufferInfo {
         self.inner.info()
     }
@@ -234,7 +234,7 @@ impl ValidatedQueue {
     /// Validates and enqueues one command: [`Queue::enqueue`].
     ///
     /// # Errors
-    /// Those of validation and of the backend. Nothing was enqueued then.
+    /// The errors of validation and of the backend. Nothing was enqueued then.
     ///
     /// # Safety
     /// As for [`Queue::enqueue`].

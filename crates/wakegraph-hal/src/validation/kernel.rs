@@ -57,7 +57,7 @@ pub(super) fn same_kernel(a: &Arc<dyn Kernel>, b: &Arc<dyn Kernel>) -> bool {
     std::ptr::addr_eq(Arc::as_ptr(a), Arc::as_ptr(b))
 }
 
-/// What an error about a kernel launch is about.
+/// The subject of an error about a kernel launch.
 #[derive(Clone, Copy)]
 pub(super) struct Subject<'a> {
     kernel: &'a dyn Kernel,

@@ -19,7 +19,7 @@
 //! where a wrapper would cost an indirection at every use. `Memory::read` and `Memory::write`
 //! therefore check their own bounds.
 //!
-//! What only a backend can know, it refuses itself: waiting for another device's event (an id leads
+//! A backend itself refuses what only it can know: waiting for another device's event (an id leads
 //! to no device that [`Device::can_wait_for`](crate::Device::can_wait_for) could be asked about),
 //! kernels of another device, commands that its queues cannot run outside a command-buffer, and
 //! whether the bytes behind a raw pointer exist.
@@ -78,12 +78,12 @@ impl ValidatedDevice {
         &self.inner
     }
 
-    /// What the device is.
+    /// Descriptive data about the device: [`Device::info`].
     pub fn info(&self) -> &DeviceInfo {
         self.inner.info()
     }
 
-    /// What the device can do.
+    /// Capabilities of the device: [`Device::capabilities`].
     pub fn capabilities(&self) -> &Capabilities {
         self.inner.capabilities()
     }
@@ -196,7 +196,7 @@ impl ValidatedDevice {
     /// Checks a command that is to be enqueued on queues of this device, as these do.
     ///
     /// # Errors
-    /// Those of the command's operands.
+    /// The errors of the command's operands.
     pub fn check_command(&self, command: &Command) -> Result<()> {
         command::check(command, &*self.inner).map_err(|error| self.here(error))
     }

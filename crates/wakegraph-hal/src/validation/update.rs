@@ -13,7 +13,7 @@ use crate::{
     ErrorKind, Kernel, KernelArg, KernelLaunch, Result, SyncPoint, UpdateCapabilities,
 };
 
-/// What updates of a command-buffer are checked against, beside the commands that the backend holds.
+/// The rules that updates of a command-buffer are checked against, beside the commands that the backend holds.
 #[derive(Debug)]
 pub(super) struct UpdateRules {
     buffer: CommandBufferId,

@@ -1,5 +1,6 @@
 //! Kernels on every device of this machine, compiled where Intel's offline compiler is installed.
 
+use wakegraph_hal::fake::{FakeDevice, FakeOptions};
 use wakegraph_hal::{
     AccessMode, Device, Error, ErrorKind, KernelArg, KernelDesc, KernelSources, MemoryDesc, MemoryKind,
     MemoryView, Param, ParamKind, Range,
@@ -56,8 +57,8 @@ fn kernels_of_the_dialect_take_their_arguments() {
         // A driver without offsets has refused none: the range begins at 0.
         let offset = Range::linear(8).offset([16]);
         assert_eq!(kernel.shape(&offset).unwrap().offset, [16, 0, 0]);
-        let null = wakegraph_hal::Backend::open(&wakegraph_hal::null::NullBackend, 0).unwrap();
-        let foreign = null.allocate(&MemoryDesc::new(64, MemoryKind::Host)).unwrap();
+        let (fake, _) = FakeDevice::open(FakeOptions::new());
+        let foreign = fake.allocate(&MemoryDesc::new(64, MemoryKind::Host)).unwrap();
         let error = kernel.instance(&args(foreign), &Range::linear(8)).unwrap_err();
         assert_eq!(error.kind(), ErrorKind::InvalidArgument, "{error}");
         for range in [Range::linear(10).local([3]), Range::linear((1 << 33) * 5)] {

@@ -1,8 +1,11 @@
+//! Bodies, conditions, native commands and stream tasks.
+
 use super::*;
-use crate::{Body, CommandKinds, CommandUpdate, NativeCommand, UpdateCapabilities};
+use crate::{Body, CommandUpdate, NativeCommand};
 
 const ARGUMENT: ErrorKind = ErrorKind::InvalidArgument;
 const SIZE: ErrorKind = ErrorKind::InvalidSize;
+const UNSUPPORTED: ErrorKind = ErrorKind::FeatureNotSupported;
 
 fn body(command: Command) -> Arc<Body> {
     let mut body = Body::new();
@@ -102,7 +105,7 @@ fn native_after(command: Command) -> Command {
 #[test]
 fn what_the_device_lacks_is_refused_by_name_in_bodies_too() {
     let commands = CommandKinds::all() - CommandKinds::WHILE;
-    let this = Fixture::with(crate::Capabilities { commands, ..everything() });
+    let this = Fixture::with(Capabilities { commands, ..everything() });
     let lacking = while_nonzero(part(&this.memory(64), 0, 4), Arc::new(Body::new()));
     let refuses = |command: &Command, message| {
         refused(this.buffer().append(command, &[]), ErrorKind::FeatureNotSupported, message);
@@ -126,7 +129,7 @@ fn updates_replace_flag_and_bodies() {
         let mut buffer = this.updatable_buffer();
         let handle = buffer.append(&looping(&this), &[]).unwrap().handle.unwrap();
         buffer.finalize().unwrap();
-        this.log.take();
+        this.heard();
         let kernel = body(Command::Kernel(Box::new(this.saxpy())));
         let flag = part(&this.memory(64), 4, 4);
         let other = while_nonzero(flag.clone(), kernel.clone());
@@ -138,7 +141,7 @@ fn updates_replace_flag_and_bodies() {
             continue;
         }
         updated.unwrap();
-        assert_eq!(this.log.take().len(), 1);
+        assert_eq!(this.heard().len(), 1);
         let message = "update of command 0: it is a loop, and the new command a conditional";
         refused(buffer.update(&[update(handle, if_nonzero(flag, kernel, None))]), ARGUMENT, message);
         let wrong = while_nonzero(part(&this.memory(64), 0, 8), Arc::new(Body::new()));
@@ -146,6 +149,59 @@ fn updates_replace_flag_and_bodies() {
         let switch = CommandUpdate { enabled: Some(false), ..CommandUpdate::new(handle) };
         let message = "update: command 0 is a loop, which cannot be enabled or disabled";
         refused(buffer.update(&[switch]), ErrorKind::InvalidCommandHandle, message);
-        assert!(this.log.take().is_empty());
+        assert!(this.heard().is_empty());
     }
+}
+
+fn stream_task(memory: Vec<MemoryView>) -> Command {
+    // SAFETY: it enqueues nothing.
+    Command::StreamTask(unsafe { NativeCommand::new("mine", memory, |_| Ok(())) })
+}
+
+#[test]
+fn in_order_queues_take_stream_tasks() {
+    let this = Fixture::new();
+    let task = stream_task(vec![this.memory(64), this.host_memory(4)]);
+    enqueue(&this.queue(), &task, &[], &this.event()).unwrap();
+    let heard = this.heard();
+    assert!(heard.len() == 1 && heard[0].starts_with("queue StreamTask"), "{heard:?}");
+}
+
+#[test]
+fn command_buffers_and_bodies_never_take_stream_tasks() {
+    // Whatever the device says.
+    let this = Fixture::with(Capabilities { commands: CommandKinds::all(), ..everything() });
+    let mut body = Body::new();
+    body.push(stream_task(Vec::new()), &[]).unwrap();
+    let why = "the device cannot put this command into a command-buffer: stream task";
+    refused(this.buffer().append(&stream_task(Vec::new()), &[]), UNSUPPORTED, why);
+    let why = "child graph: the device cannot put a command of its body into a command-buffer: stream task";
+    refused(this.buffer().append(&Command::Child(Arc::new(body)), &[]), UNSUPPORTED, why);
+    assert!(this.heard().is_empty());
+}
+
+#[test]
+fn queues_without_a_stream_to_lend_refuse_stream_tasks() {
+    let task = stream_task(Vec::new());
+    let this = Fixture::with(Capabilities { stream_tasks: false, ..everything() });
+    let why = "stream task: the device has no stream to lend, and 'mine' is to be enqueued";
+    refused(enqueue(&this.queue(), &task, &[], &this.event()), UNSUPPORTED, why);
+    let this = Fixture::new();
+    let queue = this.device.create_queue(&QueueDesc::new(QueueOrder::OutOfOrder)).unwrap();
+    let why = "stream task: only in-order queues have a stream to lend, and 'mine' is to be enqueued";
+    refused(enqueue(&queue, &task, &[], &this.event()), UNSUPPORTED, why);
+    assert!(this.heard().is_empty());
+}
+
+#[test]
+fn stream_tasks_use_memory_of_their_device() -> Result<(), Error> {
+    let (this, other) = (Fixture::new(), Fixture::new());
+    let task = stream_task(vec![part(&other.memory(64), 4, 8)]);
+    let ours = &this.device.info().selector;
+    let why = format!(
+        "stream task: 'mine' (bytes 4..12 of 64) is memory of another device, and cannot be accessed from {ours}"
+    );
+    refused(enqueue(&this.queue(), &task, &[], &this.event()), ErrorKind::InvalidArgument, &why);
+    refused(this.device.check_command(&task), ErrorKind::InvalidArgument, &why);
+    this.device.check_command(&stream_task(vec![this.memory(64)]))
 }

@@ -6,30 +6,26 @@
 )]
 
 mod control;
-mod device;
-mod fake;
 mod kernels;
 mod operands;
 mod states;
-mod stream_tasks;
-mod submits;
 mod updates;
 
 use std::sync::Arc;
 
-use self::fake::{FakeDevice, Fault, Log, everything};
 use super::{ValidatedCommandBuffer, ValidatedDevice, ValidatedQueue};
+use crate::fake::{FakeControl, FakeDevice, FakeOptions};
 use crate::{
-    AccessMode, Appended, Capabilities, Command, CommandBufferDesc, ErrorKind, Event, EventDesc, Kernel,
-    KernelArg, KernelDesc, KernelLaunch, KernelSources, MemoryDesc, MemoryKind, MemoryView, Param, ParamKind,
-    QueueDesc, QueueOrder, Range, Result, Signal, SyncPoint, UsmPointer, WaitList,
+    AccessMode, Appended, Capabilities, Command, CommandBufferDesc, CommandKinds, Error, ErrorKind, Event,
+    EventDesc, Kernel, KernelArg, KernelDesc, KernelLaunch, KernelSources, MemoryDesc, MemoryKind,
+    MemoryView, Param, ParamKind, QueueDesc, QueueOrder, Range, Result, Signal, SyncPoint,
+    UpdateCapabilities, UsmPointer, WaitList,
 };
 
 /// A validated device that runs nothing, and what it hears.
 struct Fixture {
     device: ValidatedDevice,
-    log: Log,
-    fault: Fault,
+    control: FakeControl,
 }
 
 impl Fixture {
@@ -38,9 +34,35 @@ impl Fixture {
     }
 
     fn with(capabilities: Capabilities) -> Self {
-        let fake = FakeDevice::new(capabilities);
-        let (log, fault) = (fake.log(), fake.fault.clone());
-        Self { device: ValidatedDevice::new(Arc::new(fake)), log, fault }
+        Self::open(FakeOptions::new().capabilities(|all| *all = capabilities))
+    }
+
+    /// A device on which work stays pending.
+    fn manual() -> Self {
+        Self::open(FakeOptions::new().capabilities(|all| *all = everything()).manual(true))
+    }
+
+    fn open(options: FakeOptions) -> Self {
+        let (device, control) = FakeDevice::open(options.logs_calls(true).peers(true));
+        Self { device: ValidatedDevice::new(device), control }
+    }
+
+    /// The calls that the backend has heard since the last time.
+    fn heard(&self) -> Vec<String> {
+        self.control.take_calls()
+    }
+
+    /// Makes the backend refuse the next change of a command-buffer, as a driver may.
+    fn inject_fault(&self) {
+        self.control.refuse_change(Error::new(ErrorKind::Driver, "the driver refused"));
+    }
+
+    /// An event that an enqueue signals.
+    fn enqueued(&self) -> Arc<dyn Event> {
+        let event = self.event();
+        enqueue(&self.queue(), &Command::Empty, &[], &event).unwrap();
+        self.heard();
+        event
     }
 
     fn memory(&self, len: usize) -> MemoryView {
@@ -53,7 +75,7 @@ impl Fixture {
 
     fn allocate(&self, len: usize, kind: MemoryKind) -> MemoryView {
         let view = MemoryView::whole(self.device.allocate(&MemoryDesc { len, kind }).unwrap());
-        self.log.take();
+        self.heard();
         view
     }
 
@@ -80,7 +102,7 @@ impl Fixture {
     fn kernel(&self, name: &str, params: &[Param]) -> Arc<dyn Kernel> {
         let desc = KernelDesc { name, params, sources: &KernelSources::default() };
         let kernel = self.device.create_kernel(&desc).unwrap();
-        self.log.take();
+        self.heard();
         kernel
     }
 
@@ -102,7 +124,7 @@ impl Fixture {
     fn run(&self, command: &Command) -> Result<()> {
         let eager = enqueue(&self.queue(), command, &[], &self.event());
         let appended = self.buffer().append(command, &[]);
-        let heard = self.log.take().len();
+        let heard = self.heard().len();
         match (&eager, &appended) {
             (Ok(()), Ok(_)) => assert_eq!(heard, 2, "{command:?} is passed on once each"),
             (Err(eager), Err(appended)) => {
@@ -120,6 +142,25 @@ impl Fixture {
 
     fn refuses_launch(&self, launch: KernelLaunch, kind: ErrorKind, message: &str) {
         self.refuses(&Command::Kernel(Box::new(launch)), kind, message);
+    }
+}
+
+fn everything() -> Capabilities {
+    Capabilities {
+        update: UpdateCapabilities::all(),
+        profiling: true,
+        out_of_order_queues: true,
+        stream_tasks: true,
+        max_work_group_size: 64,
+        max_work_item_sizes: [64, 32, 16],
+        max_work_groups: [1 << 20, 16, 16],
+        max_global_index: 1 << 40,
+        concurrent_parts: true,
+        global_offset: true,
+        view_alignment: 4,
+        local_memory: 1024,
+        max_allocation: 1 << 20,
+        ..Capabilities::new(CommandKinds::all())
     }
 }
 
@@ -184,5 +225,5 @@ fn empty(buffer: &mut ValidatedCommandBuffer, after: &[SyncPoint]) -> Result<App
 fn refused<T>(result: Result<T>, kind: ErrorKind, message: &str) {
     let error = result.err().expect("the call is wrong");
     assert_eq!((error.kind(), error.message()), (kind, message));
-    assert_eq!(error.device(), Some("fake:0"), "{error}");
+    assert_eq!(error.device(), Some("fake"), "{error}");
 }

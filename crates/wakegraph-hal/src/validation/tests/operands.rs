@@ -32,9 +32,9 @@ fn valid_commands_reach_the_backend_unchanged() {
     let mut buffer = this.buffer();
     for command in &commands {
         buffer.append(command, &[]).unwrap();
-        assert_eq!(this.log.take(), [format!("append {command:?} after []")]);
+        assert_eq!(this.heard(), [format!("append {command:?} after []")]);
         enqueue(&this.queue(), command, &[], &this.event()).unwrap();
-        assert_eq!(this.log.take(), [format!("queue {command:?} after 0 events, token None")]);
+        assert_eq!(this.heard(), [format!("queue {command:?} after 0 events, token None")]);
     }
 }
 

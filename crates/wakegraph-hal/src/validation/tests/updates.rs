@@ -1,5 +1,5 @@
 use super::*;
-use crate::{CommandHandle, CommandUpdate, UpdateCapabilities};
+use crate::{CommandHandle, CommandUpdate};
 
 const ARGUMENT: ErrorKind = ErrorKind::InvalidArgument;
 const SIZE: ErrorKind = ErrorKind::InvalidSize;
@@ -25,7 +25,7 @@ impl Updatable {
         let appended = buffer.append(&Command::Kernel(Box::new(launch)), &[]).unwrap();
         empty(&mut buffer, &[]).unwrap();
         buffer.finalize().unwrap();
-        fixture.log.take();
+        fixture.heard();
         Self { fixture, buffer, handle: appended.handle.unwrap() }
     }
 
@@ -38,14 +38,14 @@ impl Updatable {
     fn takes(&mut self, fill: impl FnOnce(&mut CommandUpdate)) {
         let update = self.change(fill);
         self.buffer.update(std::slice::from_ref(&update)).unwrap();
-        assert_eq!(self.fixture.log.take(), [format!("update {:?}", [update])]);
+        assert_eq!(self.fixture.heard(), [format!("update {:?}", [update])]);
     }
 
     #[track_caller]
     fn refuses(&mut self, fill: impl FnOnce(&mut CommandUpdate), kind: ErrorKind, message: &str) {
         let update = self.change(fill);
         refused(self.buffer.update(&[update]), kind, message);
-        assert!(self.fixture.log.take().is_empty());
+        assert!(self.fixture.heard().is_empty());
     }
 }
 
@@ -61,7 +61,7 @@ fn handles_are_of_commands_in_this_buffer() {
         let update = CommandUpdate::new(CommandHandle { buffer, index });
         refused(this.buffer.update(&[update]), ErrorKind::InvalidCommandHandle, &format!("update: {why}"));
     }
-    assert!(this.fixture.log.take().is_empty());
+    assert!(this.fixture.heard().is_empty());
 }
 
 #[test]
@@ -218,7 +218,7 @@ fn one_wrong_update_stops_all_and_changes_nothing() {
     let message =
         format!("{PREFIX}: range [4] in groups of [8]: the work-group size does not divide the global size");
     refused(this.buffer.update(&[right, wrong]), SIZE, &message);
-    assert!(this.fixture.log.take().is_empty());
+    assert!(this.fixture.heard().is_empty());
     // Groups are still of 4.
     this.takes(|update| update.global_size = Some([4, 1, 1]));
 }
@@ -226,7 +226,7 @@ fn one_wrong_update_stops_all_and_changes_nothing() {
 #[test]
 fn what_the_backend_refuses_is_not_remembered() {
     let mut this = Updatable::new(|_, launch| launch.range = Range::linear(16).local([4]));
-    this.fixture.fault.inject();
+    this.fixture.inject_fault();
     let update = this.change(|update| update.local_size = Some(Some([8, 1, 1])));
     assert_eq!(this.buffer.update(&[update]).unwrap_err().kind(), ErrorKind::Driver);
     this.takes(|update| update.global_size = Some([4, 1, 1]));
@@ -241,7 +241,7 @@ fn launch_and_fill(capabilities: Capabilities) -> (Fixture, ValidatedCommandBuff
     let handles =
         [launch, fill].map(|command| buffer.append(&command, &[]).unwrap().handle.expect("can be disabled"));
     buffer.finalize().unwrap();
-    fixture.log.take();
+    fixture.heard();
     (fixture, buffer, handles)
 }
 
@@ -251,13 +251,13 @@ fn commands_are_switched_and_only_kernels_have_more_to_change() {
     let switch = |handle| CommandUpdate { enabled: Some(false), ..CommandUpdate::new(handle) };
     let updates = [switch(launch), switch(fill)];
     buffer.update(&updates).unwrap();
-    assert_eq!(fixture.log.take(), [format!("update {updates:?}")]);
+    assert_eq!(fixture.heard(), [format!("update {updates:?}")]);
 
     let mut update = switch(fill);
     update.global_size = Some([1, 1, 1]);
     let message = "update: command 1 is a buffer fill: it has no kernel, arguments and sizes to be changed";
     refused(buffer.update(&[switch(launch), update]), ErrorKind::InvalidCommandHandle, message);
-    assert!(fixture.log.take().is_empty());
+    assert!(fixture.heard().is_empty());
 }
 
 #[test]
@@ -269,7 +269,7 @@ fn switching_needs_its_capability() {
     let message =
         "update of command 1: the device cannot enable or disable commands (UpdateCapabilities(ENABLED))";
     refused(buffer.update(&[switch]), ErrorKind::FeatureNotSupported, message);
-    assert!(fixture.log.take().is_empty());
+    assert!(fixture.heard().is_empty());
 }
 
 #[test]
@@ -293,7 +293,7 @@ fn operands_of_fills_are_checked_as_at_append() {
         buffer.update(&[with(fill, fill_of(4, &[1, 2, 3]))]).unwrap_err().kind(),
         ErrorKind::InvalidSize
     );
-    assert!(fixture.log.take().is_empty());
+    assert!(fixture.heard().is_empty());
     buffer.update(&[with(fill, fill_of(8, &[1, 2]))]).unwrap();
     let able = Capabilities {
         update: UpdateCapabilities::all() - UpdateCapabilities::MEMORY_OPERANDS,
@@ -323,7 +323,7 @@ fn a_buffer_is_updated_from_one_of_the_same_topology() {
     let early = buffer.update_from(&record(&fixture, &[]));
     refused(early, ErrorKind::InvalidOperation, "command-buffer: updated before finalize");
     buffer.finalize().unwrap();
-    fixture.log.take();
+    fixture.heard();
 
     let of = "update from another buffer";
     for (commands, why) in [
@@ -335,7 +335,7 @@ fn a_buffer_is_updated_from_one_of_the_same_topology() {
         ),
     ] {
         let other = record(&fixture, commands);
-        fixture.log.take();
+        fixture.heard();
         refused(buffer.update_from(&other), ARGUMENT, &format!("{of}: {why}"));
     }
     let same: [(Command, &[usize]); 3] = [(fill(4), &[]), (fill(4), &[]), (fill(4), &[0, 1])];
@@ -349,9 +349,9 @@ fn a_buffer_is_updated_from_one_of_the_same_topology() {
     assert!(error.message().contains("it was created as CommandBufferDesc"), "{error}");
 
     let other = record(&fixture, &same);
-    fixture.log.take();
+    fixture.heard();
     buffer.update_from(&other).unwrap();
-    assert_eq!(fixture.log.take(), ["update from a buffer of 3"]);
+    assert_eq!(fixture.heard(), ["update from a buffer of 3"]);
 }
 
 #[test]

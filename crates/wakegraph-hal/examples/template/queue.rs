@@ -1,32 +1,34 @@
-//! Queues. **Fill in:** the driver's stream or queue, and one call for each kind of command.
+//! Queues and events. **Fill in:** the driver's stream or queue, and one call for each kind of command; the
+//! driver's event, whose `status` queries it every time. A dropped queue outlives its work.
 #![expect(unsafe_code, reason = "implements enqueues, whose safety is the caller's to keep")]
 
 use std::any::Any;
 use std::ptr;
-use std::sync::Arc;
+use std::sync::{Arc, LazyLock};
+use std::time::{Duration, Instant};
 
-use super::event::{NullEvent, now};
-use crate::support::refusal::{foreign, foreign_wait};
-use crate::{
+use parking_lot::Mutex;
+use wakegraph_hal::support::refusal::{self, foreign, foreign_wait};
+use wakegraph_hal::{
     Command, CommandTimes, DeviceId, Error, Event, EventProfile, EventStatus, NativeStream, Queue, QueueDesc,
     Result, Signal, WaitList,
 };
 
 /// A queue on which each enqueue is complete before the call returns.
 #[derive(Debug)]
-pub(super) struct NullQueue {
+pub(crate) struct TemplateQueue {
     device: DeviceId,
     desc: QueueDesc,
 }
 
-impl NullQueue {
-    pub(super) fn new(device: DeviceId, desc: QueueDesc) -> Self {
+impl TemplateQueue {
+    pub(crate) fn new(device: DeviceId, desc: QueueDesc) -> Self {
         Self { device, desc }
     }
 
     /// Enqueues commands, or what has failed already; `timed_commands` is how many, where each one's times
     /// are wanted.
-    pub(super) fn submit(
+    pub(crate) fn submit(
         &self,
         timed_commands: Option<usize>,
         failure: Option<Error>,
@@ -47,8 +49,8 @@ impl NullQueue {
         Ok(())
     }
 
-    fn own<'a>(&self, event: &'a dyn Event) -> Option<&'a NullEvent> {
-        event.as_any().downcast_ref::<NullEvent>().filter(|event| event.device() == self.device)
+    fn own<'a>(&self, event: &'a dyn Event) -> Option<&'a TemplateEvent> {
+        event.as_any().downcast_ref::<TemplateEvent>().filter(|event| event.device() == self.device)
     }
 }
 
@@ -60,14 +62,14 @@ fn failed_dependency(wait: WaitList<'_>) -> Option<Error> {
 }
 
 /// Calls the closure of a stream task at its enqueue, as a device with streams does. There is no stream here.
-/// Gives why the event is to fail.
-pub(crate) fn call_stream_task(command: &Command, wait: WaitList<'_>) -> Option<Error> {
+/// Returns the reason why the event is to fail.
+fn call_stream_task(command: &Command, wait: WaitList<'_>) -> Option<Error> {
     let Command::StreamTask(task) = command else { return None };
     if failed_dependency(wait).is_some() {
         return None;
     }
     // SAFETY: the backend says that there are no handles.
-    let lent = unsafe { NativeStream::new("null", ptr::null_mut(), ptr::null_mut()) };
+    let lent = unsafe { NativeStream::new("template", ptr::null_mut(), ptr::null_mut()) };
     // SAFETY: no command runs, so none uses the memory.
     unsafe { task.call_live(&lent) }.err()
 }
@@ -79,7 +81,7 @@ fn profile(commands: usize) -> EventProfile {
     EventProfile { submitted: now, start: now, end: now, commands }
 }
 
-impl Queue for NullQueue {
+impl Queue for TemplateQueue {
     fn as_any(&self) -> &dyn Any {
         self
     }
@@ -103,4 +105,54 @@ impl Queue for NullQueue {
     fn finish(&self) -> Result<()> {
         Ok(())
     }
+}
+
+/// An event that is idle until its first enqueue and final from then on.
+#[derive(Debug)]
+pub(crate) struct TemplateEvent {
+    device: DeviceId,
+    last: Mutex<(EventStatus, Option<EventProfile>)>,
+}
+
+impl TemplateEvent {
+    pub(crate) fn new(device: DeviceId) -> Self {
+        Self { device, last: Mutex::new((EventStatus::Idle, None)) }
+    }
+
+    /// Makes the event final: failed if something that the enqueue needed has failed.
+    fn complete(&self, failure: Option<Error>, profile: Option<EventProfile>) {
+        *self.last.lock() = (failure.map_or(EventStatus::Complete, EventStatus::Failed), profile);
+    }
+}
+
+impl Event for TemplateEvent {
+    fn as_any(&self) -> &dyn Any {
+        self
+    }
+
+    fn device(&self) -> DeviceId {
+        self.device
+    }
+
+    fn status(&self) -> EventStatus {
+        self.last.lock().0.clone()
+    }
+
+    fn wait(&self, _: Option<Duration>) -> EventStatus {
+        self.status()
+    }
+
+    fn profile(&self) -> Result<EventProfile> {
+        match &*self.last.lock() {
+            (EventStatus::Complete, Some(profile)) => Ok(profile.clone()),
+            (EventStatus::Complete, None) => Err(refusal::no_times()),
+            _ => Err(refusal::times_before_completion()),
+        }
+    }
+}
+
+/// The device's clock, in nanoseconds. **Fill in:** the driver's, if `profile` reads times from it.
+pub(crate) fn now() -> u64 {
+    static ORIGIN: LazyLock<Instant> = LazyLock::new(Instant::now);
+    u64::try_from(ORIGIN.elapsed().as_nanos()).unwrap_or(u64::MAX)
 }

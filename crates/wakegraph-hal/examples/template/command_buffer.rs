@@ -5,17 +5,18 @@
 
 use std::any::Any;
 
-use super::queue::NullQueue;
-use crate::support::refusal;
-use crate::{
+use wakegraph_hal::support::refusal;
+use wakegraph_hal::{
     Appended, Command, CommandBuffer, CommandBufferDesc, CommandBufferId, CommandBufferInfo,
     CommandBufferState, CommandChange, CommandUpdate, DeviceId, Error, Queue, Result, Signal, SyncPoint,
     WaitList,
 };
 
+use crate::queue::TemplateQueue;
+
 /// Commands that are kept alive, with their operands, and never run.
 #[derive(Debug)]
-pub(super) struct NullCommandBuffer {
+pub(crate) struct TemplateCommandBuffer {
     id: CommandBufferId,
     device: DeviceId,
     desc: CommandBufferDesc,
@@ -23,8 +24,8 @@ pub(super) struct NullCommandBuffer {
     commands: Vec<Command>,
 }
 
-impl NullCommandBuffer {
-    pub(super) fn new(device: DeviceId, desc: CommandBufferDesc) -> Self {
+impl TemplateCommandBuffer {
+    pub(crate) fn new(device: DeviceId, desc: CommandBufferDesc) -> Self {
         let (id, state) = (CommandBufferId::unique(), CommandBufferState::Recording);
         Self { id, device, desc, state, commands: Vec::new() }
     }
@@ -34,7 +35,7 @@ impl NullCommandBuffer {
     }
 }
 
-impl CommandBuffer for NullCommandBuffer {
+impl CommandBuffer for TemplateCommandBuffer {
     fn as_any(&self) -> &dyn Any {
         self
     }
@@ -69,7 +70,7 @@ impl CommandBuffer for NullCommandBuffer {
 
     unsafe fn enqueue(&self, queue: &dyn Queue, wait: WaitList<'_>, signal: Signal<'_>) -> Result<()> {
         self.expect(CommandBufferState::Executable, refusal::enqueue_before_finalize)?;
-        let queue = queue.as_any().downcast_ref::<NullQueue>();
+        let queue = queue.as_any().downcast_ref::<TemplateQueue>();
         let queue =
             queue.filter(|queue| queue.device() == self.device).ok_or_else(|| refusal::foreign("queue"))?;
         let timed_commands = self.desc.profiling.then_some(self.commands.len());

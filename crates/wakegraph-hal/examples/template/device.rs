@@ -1,21 +1,45 @@
-//! The device. **Fill in:** open the driver's context, read the capabilities, map a lost device to
-//! `DeviceLost`.
+//! The backend and its device. **Fill in:** load the vendor's library at run time, where a missing one is
+//! `Unavailable` and names the remedy; list the devices, open a context on one, read its capabilities once, and
+//! map a lost device to `DeviceLost`.
+#![expect(unsafe_code, reason = "vouches for the backend")]
 
 use std::any::Any;
 use std::num::NonZeroUsize;
 use std::sync::Arc;
 use std::time::Instant;
 
-use super::command_buffer::NullCommandBuffer;
-use super::event::{self, NullEvent};
-use super::kernel::NullKernel;
-use super::memory::NullMemory;
-use super::queue::NullQueue;
-use crate::{
-    Capabilities, ClockSample, CommandBuffer, CommandBufferDesc, CommandKinds, Device, DeviceInfo, Error,
-    ErrorKind, Event, EventDesc, Kernel, KernelDesc, Memory, MemoryDesc, Queue, QueueDesc, Result,
+use wakegraph_hal::{
+    Backend, Capabilities, ClockSample, CommandBuffer, CommandBufferDesc, CommandKinds, Device, DeviceInfo,
+    Error, ErrorKind, Event, EventDesc, Kernel, KernelDesc, Memory, MemoryDesc, Queue, QueueDesc, Result,
     UpdateCapabilities,
 };
+
+use crate::command_buffer::TemplateCommandBuffer;
+use crate::kernel::TemplateKernel;
+use crate::memory::TemplateMemory;
+use crate::queue::{TemplateEvent, TemplateQueue, now};
+
+/// The backend, which opens devices. It runs nothing.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct TemplateBackend;
+
+impl Backend for TemplateBackend {
+    fn name(&self) -> &'static str {
+        "template"
+    }
+
+    fn device_names(&self) -> Result<Vec<String>> {
+        Ok(vec!["template".into()])
+    }
+
+    fn open(&self, index: usize) -> Result<Arc<dyn Device>> {
+        if index > 0 {
+            let why = format!("there is no device {index} of the backend '{}'", self.name());
+            return Err(Error::new(ErrorKind::Unavailable, why));
+        }
+        Ok(Arc::new(TemplateDevice::new("template:0".into())))
+    }
+}
 
 /// Limits like those of a small GPU, so that tests of limits meet some.
 const MAX_WORK_GROUP: usize = 1024;
@@ -23,15 +47,15 @@ const LOCAL_MEMORY: usize = 64 << 10;
 
 /// A device that runs nothing.
 #[derive(Debug)]
-pub(super) struct NullDevice {
+struct TemplateDevice {
     info: DeviceInfo,
     capabilities: Capabilities,
 }
 
-impl NullDevice {
-    pub(super) fn new(selector: String) -> Self {
+impl TemplateDevice {
+    fn new(selector: String) -> Self {
         let name = selector.clone();
-        let info = DeviceInfo { driver: "none".into(), ..DeviceInfo::new("null", selector, name) };
+        let info = DeviceInfo { driver: "none".into(), ..DeviceInfo::new("template", selector, name) };
         let of_other_layers = CommandKinds::HOST_TASK | CommandKinds::SUB_GRAPH | CommandKinds::STREAM_TASK;
         let commands = CommandKinds::all() - of_other_layers;
         let capabilities = Capabilities {
@@ -52,8 +76,7 @@ impl NullDevice {
 }
 
 // SAFETY: memory is heap memory that lives as long as its object, and no command touches any.
-#[expect(unsafe_code, reason = "vouches for the backend")]
-unsafe impl Device for NullDevice {
+unsafe impl Device for TemplateDevice {
     fn as_any(&self) -> &dyn Any {
         self
     }
@@ -71,27 +94,27 @@ unsafe impl Device for NullDevice {
     }
 
     fn clock(&self) -> Result<ClockSample> {
-        Ok(ClockSample::new(event::now(), Instant::now()))
+        Ok(ClockSample::new(now(), Instant::now()))
     }
 
     fn allocate(&self, desc: &MemoryDesc) -> Result<Arc<dyn Memory>> {
-        Ok(Arc::new(NullMemory::allocate(self.info.id, desc)?))
+        Ok(Arc::new(TemplateMemory::allocate(self.info.id, desc)?))
     }
 
     fn create_kernel(&self, desc: &KernelDesc<'_>) -> Result<Arc<dyn Kernel>> {
-        Ok(Arc::new(NullKernel::load(desc, self.capabilities.max_work_group_size)))
+        Ok(Arc::new(TemplateKernel::load(desc, self.capabilities.max_work_group_size)))
     }
 
     fn create_queue(&self, desc: &QueueDesc) -> Result<Arc<dyn Queue>> {
-        Ok(Arc::new(NullQueue::new(self.info.id, *desc)))
+        Ok(Arc::new(TemplateQueue::new(self.info.id, *desc)))
     }
 
     fn create_event(&self, _: &EventDesc) -> Result<Arc<dyn Event>> {
-        Ok(Arc::new(NullEvent::new(self.info.id)))
+        Ok(Arc::new(TemplateEvent::new(self.info.id)))
     }
 
     fn create_command_buffer(&self, desc: &CommandBufferDesc) -> Result<Box<dyn CommandBuffer>> {
-        Ok(Box::new(NullCommandBuffer::new(self.info.id, *desc)))
+        Ok(Box::new(TemplateCommandBuffer::new(self.info.id, *desc)))
     }
 
     fn can_access(&self, memory: &dyn Memory) -> bool {
@@ -103,7 +126,7 @@ unsafe impl Device for NullDevice {
     }
 
     fn sub_devices(&self, count: NonZeroUsize) -> Result<Vec<Arc<dyn Device>>> {
-        let why = format!("the null device cannot be split into {count}");
+        let why = format!("the device cannot be split into {count}");
         Err(Error::new(ErrorKind::FeatureNotSupported, why).on_device(&self.info.selector))
     }
 }

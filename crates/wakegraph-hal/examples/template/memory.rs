@@ -1,29 +1,30 @@
-//! Memory. **Fill in:** the driver's allocation calls, and its copies for `write` and `read`.
+//! Memory. **Fill in:** the driver's allocation calls, and its copies for `write` and `read`; `host_ptr` only
+//! where the host can really see the memory.
 #![expect(unsafe_code, reason = "hands out what the trait's contract says is the caller's to order")]
 
 use std::any::Any;
 use std::ptr::NonNull;
 
-use crate::support::heap_block::HeapBlock;
-use crate::{DeviceId, Memory, MemoryDesc, MemoryKind, ResourceId, Result, UsmPointer};
+use wakegraph_hal::support::heap_block::HeapBlock;
+use wakegraph_hal::{DeviceId, Memory, MemoryDesc, MemoryKind, ResourceId, Result, UsmPointer};
 
 /// Real host memory, so that a read finds zeros or what the host wrote.
 #[derive(Debug)]
-pub(super) struct NullMemory {
+pub(crate) struct TemplateMemory {
     resource: ResourceId,
     device: DeviceId,
     kind: MemoryKind,
     block: HeapBlock,
 }
 
-impl NullMemory {
-    pub(super) fn allocate(device: DeviceId, desc: &MemoryDesc) -> Result<Self> {
+impl TemplateMemory {
+    pub(crate) fn allocate(device: DeviceId, desc: &MemoryDesc) -> Result<Self> {
         let block = HeapBlock::zeroed(desc.len)?;
         Ok(Self { resource: ResourceId::unique(), device, kind: desc.kind, block })
     }
 }
 
-impl Memory for NullMemory {
+impl Memory for TemplateMemory {
     fn as_any(&self) -> &dyn Any {
         self
     }
@@ -50,7 +51,7 @@ impl Memory for NullMemory {
 
     fn usm(&self) -> Option<UsmPointer> {
         let address = self.block.start().as_ptr().expose_provenance();
-        // SAFETY: these bytes are valid, and the null device never touches them.
+        // SAFETY: these bytes are valid, and the device never touches them.
         Some(unsafe { UsmPointer::new(address, self.len()) })
     }
 

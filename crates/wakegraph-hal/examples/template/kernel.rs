@@ -1,25 +1,25 @@
-//! Kernels. **Fill in:** pick a variant out of the sources, compile it, keep the driver's module
-//! and function.
+//! Kernels. **Fill in:** take the first variant of the sources that the device understands, compile it, and keep
+//! the driver's module and function.
 
 use std::any::Any;
 
-use crate::{Kernel, KernelDesc, Param};
+use wakegraph_hal::{Kernel, KernelDesc, Param};
 
 /// A signature without code.
 #[derive(Debug)]
-pub(super) struct NullKernel {
+pub(crate) struct TemplateKernel {
     name: String,
     params: Vec<Param>,
     max_work_group_size: usize,
 }
 
-impl NullKernel {
-    pub(super) fn load(desc: &KernelDesc<'_>, max_work_group_size: usize) -> Self {
+impl TemplateKernel {
+    pub(crate) fn load(desc: &KernelDesc<'_>, max_work_group_size: usize) -> Self {
         Self { name: desc.name.into(), params: desc.params.into(), max_work_group_size }
     }
 }
 
-impl Kernel for NullKernel {
+impl Kernel for TemplateKernel {
     fn as_any(&self) -> &dyn Any {
         self
     }
