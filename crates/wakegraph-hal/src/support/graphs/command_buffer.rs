@@ -6,9 +6,7 @@ use std::sync::Arc;
 
 use parking_lot::Mutex;
 
-use super::device::GraphDevice;
-use super::instance::LaunchableGraph;
-use super::recording::GraphRecording;
+use super::graph::{GraphDevice, GraphRecording, LaunchableGraph};
 use super::update;
 use crate::support::refusal;
 use crate::support::streams::{DriverContext as _, DriverStream, StreamQueue};

@@ -4,10 +4,10 @@
 
 use smallvec::SmallVec;
 
-use super::device::GraphDevice;
-use super::instance::LaunchableGraph;
-use super::objects::InstantiatedGraph as _;
-use super::recording::{CommandNodes, GraphRecording, GraphState, RecordedCommand};
+use super::graph::{
+    CommandNodes, GraphDevice, GraphRecording, GraphState, InstantiatedGraph as _, LaunchableGraph,
+    RecordedCommand,
+};
 use crate::support::replaced::{keeps_objects, keeps_replaced};
 use crate::support::streams::{ContextFailure, DriverContext as _};
 use crate::{

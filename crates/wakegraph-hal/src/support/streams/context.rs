@@ -1,11 +1,11 @@
-//! A device's context: made current for each call, and remembered as lost once a fault has ended it.
+//! A device's context, made current for each call, with the failures of calls, and with the modes that keep this
+//! thread's calls and other threads' captures apart.
 
 use std::fmt::Debug;
+use std::marker::PhantomData;
 use std::ptr;
 use std::sync::Arc;
 
-use super::call_failure::CallFailure;
-use super::capture_mode::{CaptureModes, CaptureRelaxed};
 use crate::support::health::DeviceHealth;
 use crate::support::object::{ObjectKind, Owned};
 use crate::{Error, Result};
@@ -103,5 +103,108 @@ impl<K: ObjectKind<Handle = *mut K, Owner = Arc<C>>, C: DriverContext> Owned<K> 
     /// The driver's functions.
     pub fn driver(&self) -> &'static C::Driver {
         self.owner().driver()
+    }
+}
+
+/// The codes that the functions of a library return.
+pub trait DriverCodes: Copy + Eq + Debug + Send + Sync + 'static {
+    /// The code of a call that has succeeded.
+    const SUCCESS: u32;
+    /// A query has found that the work is not done.
+    const NOT_READY: u32;
+    /// The driver has been unloaded, which is before the last of a process's threads end.
+    const UNLOADED: u32;
+
+    /// The error that a failure stands for.
+    fn error(failure: CallFailure<Self>) -> Error;
+}
+
+/// A call that did not succeed.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct CallFailure<L> {
+    /// The function.
+    pub call: &'static str,
+    /// What it returned.
+    pub code: u32,
+    library: PhantomData<L>,
+}
+
+impl<L: DriverCodes> CallFailure<L> {
+    /// The failure of a call.
+    pub fn new(call: &'static str, code: u32) -> Self {
+        Self { call, code, library: PhantomData }
+    }
+
+    /// The outcome of a call that returned this code.
+    pub fn check(call: &'static str, code: u32) -> Result<(), Self> {
+        if code == L::SUCCESS { Ok(()) } else { Err(Self::new(call, code)) }
+    }
+
+    /// Whether the driver has been unloaded, as the process exits.
+    pub fn is_unloaded(self) -> bool {
+        self.code == L::UNLOADED
+    }
+
+    /// Whether a query that returned this code has found that the work is done.
+    pub fn check_ready(call: &'static str, code: u32) -> Result<bool, Self> {
+        match code {
+            code if code == L::SUCCESS => Ok(true),
+            code if code == L::NOT_READY => Ok(false),
+            code => Err(Self::new(call, code)),
+        }
+    }
+}
+
+impl<L: DriverCodes> From<CallFailure<L>> for Error {
+    fn from(failure: CallFailure<L>) -> Self {
+        L::error(failure)
+    }
+}
+
+/// A driver whose threads have a capture mode: how the calls of a thread and the captures of other threads
+/// affect each other.
+pub trait CaptureModes {
+    /// The driver's codes.
+    type Codes: DriverCodes;
+    /// They do not.
+    const RELAXED: u32;
+
+    /// Sets this thread's mode, and writes the mode until now to its place.
+    fn exchange_mode(&self, mode: &mut u32) -> Result<(), CallFailure<Self::Codes>>;
+}
+
+/// While this lives, calls of this thread and stream captures of other threads do not disturb each
+/// other.
+///
+/// While any thread captures a stream in the default mode, as PyTorch does, the driver otherwise
+/// refuses queries, allocations and instantiations on all threads, even for streams that have
+/// nothing to do with the capture, and invalidates that capture.
+#[must_use = "the thread's mode is relaxed only as long as this lives"]
+#[derive(Debug)]
+pub struct CaptureRelaxed<'a, D: CaptureModes> {
+    driver: &'a D,
+    /// The mode to restore.
+    before: u32,
+    /// The mode belongs to the thread, so this value stays on it.
+    thread: PhantomData<*const ()>,
+}
+
+impl<'a, D: CaptureModes> CaptureRelaxed<'a, D> {
+    /// Changes the thread's mode until the value is dropped.
+    pub fn enter(driver: &'a D) -> Result<Self, CallFailure<D::Codes>> {
+        let mut before = D::RELAXED;
+        driver.exchange_mode(&mut before)?;
+        Ok(Self { driver, before, thread: PhantomData })
+    }
+}
+
+impl<D: CaptureModes> Drop for CaptureRelaxed<'_, D> {
+    fn drop(&mut self) {
+        if self.before != D::RELAXED
+            && let Err(failure) = self.driver.exchange_mode(&mut self.before)
+        {
+            let error = Error::from(failure);
+            tracing::warn!(target: "wakegraph", %error, "a thread's capture mode could not be restored");
+        }
     }
 }

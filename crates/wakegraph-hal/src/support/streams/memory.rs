@@ -12,7 +12,7 @@ use std::sync::Arc;
 use parking_lot::Mutex;
 
 use super::context::{ContextFailure, DriverContext as _};
-use super::device::StreamDevice;
+use super::signal::StreamDevice;
 use super::stream::{DriverStream, StreamHandle};
 use crate::support::copy_box::CopyAddress;
 use crate::support::refusal;

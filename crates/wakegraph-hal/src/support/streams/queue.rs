@@ -1,18 +1,26 @@
-//! Queues: one stream each, and the one way in which anything is enqueued on it.
+//! Queues: one stream each, and the one way in which anything is enqueued on it: single commands,
+//! command-buffers in batches, stream tasks; and events and streams of other libraries that use the same driver.
+//!
+//! The driver counts no references, so an event's last record is taken over by an event of this backend at
+//! once. The application may record or destroy its own afterwards.
+#![expect(unsafe_code, reason = "the caller vouches for enqueues, closures and handles")]
 
+use std::any::Any;
 use std::sync::Arc;
 
 use smallvec::SmallVec;
 
-use super::clock::SignalTimes;
-use super::context::DriverContext as _;
-use super::device::{Started, StreamDevice};
-use super::event::StreamEvent;
-use super::signal::{EventRecords, Kept, SignalEnd, SignalNeeds, StreamSignal};
-use super::stream::DriverStream;
+use super::context::{ContextFailure, DriverContext};
+use super::signal::{
+    EventRecords, Kept, SignalEnd, SignalNeeds, Started, StreamDevice, StreamEvent, StreamSignal,
+};
+use super::stream::{CaptureContext, DriverStream, EventHandle, SignalTimes, StreamContext, StreamHandle};
 use crate::support::refusal::{foreign, foreign_wait, idle_wait};
 use crate::support::signals::EnqueueSignal;
-use crate::{Error, Event, Queue, QueueDesc, Result, Signal, WaitList};
+use crate::{
+    Command, CommandBuffer, DeviceId, Enqueued, Error, ErrorKind, Event, NativeCommand, Queue, QueueDesc,
+    Result, Signal, WaitList,
+};
 
 /// A queue. When it is dropped, its stream goes on with the work in flight.
 #[derive(Debug)]
@@ -138,4 +146,204 @@ pub(super) fn signals<D: StreamDevice>(events: &[&dyn Event]) -> Result<Signals<
         event.last_signal().ok_or_else(idle_wait)
     };
     events.iter().map(last).collect()
+}
+
+/// A device whose queues launch commands.
+pub trait LaunchDevice: StreamDevice<Context: CaptureContext> {
+    /// Enqueues a command outside command-buffers.
+    fn enqueue_single(
+        queue: &StreamQueue<Self>,
+        command: &Arc<Command>,
+        wait: WaitList<'_>,
+        signal: Signal<'_>,
+    ) -> Result<()>;
+
+    /// Launches a command-buffer of this device as part of a batch, behind which an event is recorded. Gives
+    /// the failure of a part that could not be launched behind others. The caller has bound the context.
+    fn launch_in_batch(
+        device: &Arc<Self>,
+        buffer: &dyn CommandBuffer,
+        stream: &Arc<DriverStream<Self::Context>>,
+    ) -> Result<Option<Error>>;
+}
+
+impl<D: LaunchDevice> Queue for StreamQueue<D> {
+    fn as_any(&self) -> &dyn Any {
+        self
+    }
+
+    fn device(&self) -> DeviceId {
+        self.device.id()
+    }
+
+    fn desc(&self) -> &QueueDesc {
+        &self.desc
+    }
+
+    unsafe fn enqueue(&self, command: &Arc<Command>, wait: WaitList<'_>, signal: Signal<'_>) -> Result<()> {
+        // Its event says all.
+        if matches!(**command, Command::Empty) {
+            return self.submit(None, None, wait, signal, |_, _| Ok(Started::default()));
+        }
+        if let Command::StreamTask(task) = &**command {
+            return self.run_stream_task(task, wait, signal);
+        }
+        D::enqueue_single(self, command, wait, signal)
+    }
+
+    unsafe fn enqueue_batch(&self, buffers: &[&dyn CommandBuffer], signal: Signal<'_>) -> Enqueued {
+        let (mut count, mut failure) = (0, None);
+        let outcome = self.submit(None, None, WaitList::NONE, signal, |stream, _| {
+            let mut started = Started::default();
+            for &buffer in buffers {
+                match D::launch_in_batch(&self.device, buffer, stream) {
+                    // One event tells of all of them, so all fail with what was launched by half.
+                    Ok(by_half) => started.failure = started.failure.or(by_half),
+                    Err(error) => {
+                        failure = Some(self.device.context().error(error.clone()));
+                        // With something on the stream, the event still tells of its end.
+                        return if count == 0 { Err(error) } else { Ok(started) };
+                    }
+                }
+                count += 1;
+            }
+            Ok(started)
+        });
+        Enqueued { count, failure: failure.or(outcome.err()) }
+    }
+
+    fn flush(&self) -> Result<()> {
+        self.device.context().health().status()
+    }
+
+    fn finish(&self) -> Result<()> {
+        let context = self.device.context();
+        context.health().status()?;
+        self.stream.synchronize().map_err(|failure| context.error(failure))
+    }
+}
+
+impl<D: StreamDevice<Context: CaptureContext>> StreamQueue<D> {
+    /// Has the stream wait, calls the closure, and records the event. No lock is held during the call.
+    pub fn run_stream_task(
+        &self,
+        task: &NativeCommand,
+        wait: WaitList<'_>,
+        signal: Signal<'_>,
+    ) -> Result<()> {
+        let (device, stream, context) = (&self.device, &self.stream, self.device.context());
+        let event = StreamEvent::of(&**signal.event, device)?;
+        context.health().status()?;
+        event.check_not_pending()?;
+        let awaited = AwaitedSignals::of(wait)?;
+        context.run(|| {
+            let WaitedSignals { needs, mut failure } = self.wait_for(awaited)?;
+            let records = event.records();
+            let mut times = None;
+            if failure.is_none() {
+                if (self.desc.profiling || signal.timed)
+                    && let Some(first) = &records.start
+                {
+                    times = Some(SignalTimes::begin(device.clock().base()?, 0));
+                    first.record(stream)?;
+                }
+                failure = self.call(task).err();
+            }
+            event.signal_by(|records| {
+                let end = match stream.record(&records.end) {
+                    Ok(sequence) => SignalEnd::Recorded(sequence),
+                    Err(failure) => SignalEnd::Broken(context.error(failure)),
+                };
+                Ok(StreamSignal::new(device, records, stream, end, times, needs, None).failing(failure))
+            })
+        })
+    }
+
+    /// Calls the closure, with the context bound. What the closure leaves behind on the thread and on the
+    /// stream is put in order.
+    fn call(&self, task: &NativeCommand) -> Result<()> {
+        let context = self.device.context();
+        // SAFETY: the stream lives as long as the queue.
+        let lent = unsafe { self.stream.lent() };
+        // SAFETY: the stream waits for the wait list, in the current context; the event is recorded behind
+        // what is on it then.
+        let called = unsafe { task.call_live(&lent) };
+        // A library may have made another context current.
+        let current = context.make_current().map_err(|failure| context.error(failure));
+        let captured = self.stream.end_open_capture().map_err(|failure| context.error(failure));
+        called?;
+        current?;
+        if captured? {
+            let why =
+                format!("the closure of stream task '{}' left a capture of its stream open", task.name());
+            return Err(Error::new(ErrorKind::InvalidOperation, why)
+                .help("end the capture, or use a native command, which is captured"));
+        }
+        Ok(())
+    }
+}
+
+/// An event that is complete once the last record of another library's is.
+///
+/// # Safety
+/// The handle is that of a live event.
+pub(super) unsafe fn import_event<D: StreamDevice>(
+    device: &Arc<D>,
+    handle: EventHandle<D::Context>,
+) -> Result<StreamEvent<D>> {
+    let context = device.context();
+    let _bound = context.bind()?;
+    // An event that is recorded in a capture fails here, before a wait draws a stream of ours into it.
+    // SAFETY: the caller vouches for the event.
+    unsafe { context.query_event(handle) }.map_err(|failure| unknown::<D::Context>("event", failure))?;
+    let records = Arc::new(EventRecords::create(context, false)?);
+    // SAFETY: as above.
+    let following = unsafe { device.import_streams().follow(handle, &records.end) };
+    let (stream, sequence) = following.map_err(|failure| unknown::<D::Context>("event", failure))?;
+    let (end, needs) = (SignalEnd::Recorded(sequence), SignalNeeds::<D>::default());
+    let signal = StreamSignal::new(device, &records, &stream, end, None, needs, None);
+    Ok(StreamEvent::signalled(device, &records, signal))
+}
+
+/// Makes what is enqueued on another library's stream from now on come after events of this backend, however
+/// they end.
+///
+/// # Safety
+/// The handle is that of a live stream, or one of the driver's own for default streams, such as null.
+pub(super) unsafe fn order_stream_after<D: StreamDevice<Context: CaptureContext>>(
+    device: &D,
+    stream: StreamHandle<D::Context>,
+    events: &[&dyn Event],
+) -> Result<()> {
+    let (context, signals) = (device.context(), signals::<D>(events)?);
+    // Null stands for the default stream of this context.
+    let _bound = context.bind()?;
+    // SAFETY: the caller vouches for the stream.
+    let captures = unsafe { context.is_capturing(stream) };
+    if captures.map_err(|failure| unknown::<D::Context>("stream", failure))? {
+        return Err(captured_stream());
+    }
+    for signal in &signals {
+        signal.order_by(false, |event| {
+            // SAFETY: the event is alive; the caller vouches for the stream.
+            let waits = unsafe { context.wait(stream, event.raw()) };
+            waits.map_err(|failure| unknown::<D::Context>("stream", failure))
+        })?;
+    }
+    Ok(())
+}
+
+/// A wait for an event from outside a capture would make the capture invalid.
+fn captured_stream() -> Error {
+    Error::new(ErrorKind::InvalidOperation, "the stream is being captured as a graph")
+        .help("let the stream that launches the graph wait instead, before the launch and outside a capture")
+}
+
+/// The error of a call that was given a handle of another library.
+fn unknown<C: StreamContext>(what: &str, failure: ContextFailure<C>) -> Error {
+    if !C::BAD_HANDLE.contains(&failure.code) {
+        return failure.into();
+    }
+    let why = format!("the handle is not that of a live {what} of this driver");
+    Error::new(ErrorKind::InvalidArgument, why).caused_by(Error::from(failure))
 }

@@ -1,20 +1,21 @@
-//! Signals: one enqueue each, from what tells of its end to the outcome that the event reports.
+//! Signals: one enqueue each, from the first sign of its end to the outcome that its event reports; the
+//! contract's events, each with the signal of the last enqueue that named it; and the device as both need it.
 
 use std::any::Any;
+use std::convert::Infallible;
+use std::fmt::Debug;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 
-use super::clock::{SignalTimes, now};
 use super::context::{ContextFailure, DriverContext as _};
-use super::device::{CountedEnd as _, StoppableLoops as _, StreamDevice};
-use super::stream::{DriverStream, RawEvent, StreamContext};
+use super::stream::{DeviceClock, DriverStream, ImportStreams, RawEvent, SignalTimes, StreamContext, now};
 use crate::support::dependency::{Dependencies, EnqueueOutcome, SettleStep, release};
 use crate::support::health::FailedPolls;
-use crate::support::refusal;
-use crate::support::signals::EnqueueSignal;
-use crate::{Error, EventProfile, EventStatus, Result};
+use crate::support::signals::{EnqueueSignal, LastSignal};
+use crate::support::{polling, refusal};
+use crate::{DeviceId, DeviceInfo, Error, Event, EventProfile, EventStatus, Result};
 
 /// One enqueue.
 ///
@@ -288,5 +289,174 @@ impl<D: StreamDevice> Drop for StreamSignal<D> {
     fn drop(&mut self) {
         let needs = |signal: &mut Self| std::mem::take(&mut signal.pending.get_mut().needs);
         release(needs(self), needs);
+    }
+}
+
+/// An event. Enqueued work does not need it, so it may be dropped before that ends.
+#[derive(Debug)]
+pub(super) struct StreamEvent<D: StreamDevice> {
+    device: Arc<D>,
+    records: Arc<EventRecords<D::Context>>,
+    signal: LastSignal<StreamSignal<D>>,
+}
+
+impl<D: StreamDevice> StreamEvent<D> {
+    pub(super) fn create(device: &Arc<D>, profiling: bool) -> Result<Self, ContextFailure<D::Context>> {
+        let records = Arc::new(EventRecords::create(device.context(), profiling)?);
+        Ok(Self { device: Arc::clone(device), records, signal: LastSignal::default() })
+    }
+
+    /// An event with a signal.
+    pub(super) fn signalled(
+        device: &Arc<D>,
+        records: &Arc<EventRecords<D::Context>>,
+        signal: StreamSignal<D>,
+    ) -> Self {
+        let (device, records) = (Arc::clone(device), Arc::clone(records));
+        Self { device, records, signal: LastSignal::new(signal) }
+    }
+
+    /// The event behind `event`, if it is one of `device`.
+    pub(super) fn of<'a>(event: &'a dyn Event, device: &Arc<D>) -> Result<&'a Self> {
+        let event = event.as_any().downcast_ref::<Self>();
+        event.filter(|event| Arc::ptr_eq(&event.device, device)).ok_or_else(|| refusal::foreign("event"))
+    }
+
+    /// The signal that a wait for this event means now.
+    pub(super) fn last_signal(&self) -> Option<Arc<StreamSignal<D>>> {
+        self.signal.get()
+    }
+
+    /// The driver's events.
+    pub(super) fn records(&self) -> &Arc<EventRecords<D::Context>> {
+        &self.records
+    }
+
+    /// # Errors
+    /// As [`LastSignal::check_not_pending`].
+    pub(super) fn check_not_pending(&self) -> Result<()> {
+        self.signal.check_not_pending()
+    }
+
+    /// Gives the event the signal of what `enqueue` enqueues.
+    ///
+    /// # Errors
+    /// As [`LastSignal::signal_by`].
+    pub(super) fn signal_by(
+        &self,
+        enqueue: impl FnOnce(&Arc<EventRecords<D::Context>>) -> Result<StreamSignal<D>>,
+    ) -> Result<()> {
+        self.signal.signal_by(|| enqueue(&self.records)).map(drop)
+    }
+}
+
+impl<D: StreamDevice> Event for StreamEvent<D> {
+    fn as_any(&self) -> &dyn Any {
+        self
+    }
+
+    fn device(&self) -> DeviceId {
+        self.device.id()
+    }
+
+    fn status(&self) -> EventStatus {
+        self.signal.status()
+    }
+
+    fn is_idle(&self) -> bool {
+        self.signal.is_idle()
+    }
+
+    /// The driver's own wait has no time limit, so this polls.
+    fn wait(&self, timeout: Option<Duration>) -> EventStatus {
+        let Some(signal) = self.last_signal() else { return EventStatus::Idle };
+        polling::wait(timeout, || signal.status())
+    }
+
+    fn stop(&self) {
+        if let Some(signal) = self.last_signal() {
+            signal.stop();
+        }
+    }
+
+    fn profile(&self) -> Result<EventProfile> {
+        self.signal.complete().ok_or_else(refusal::times_before_completion)?.profile()
+    }
+}
+
+/// What all objects of a device share and keep alive.
+pub trait StreamDevice: Debug + Send + Sync + Sized + 'static {
+    /// The driver's context.
+    type Context: StreamContext;
+    /// What may tell of the end of a run in the place of an event.
+    type Counted: CountedEnd;
+    /// The loops of a run about which the device decides by itself.
+    type Loops: StoppableLoops;
+
+    /// Name, driver and size of the device.
+    fn info(&self) -> &DeviceInfo;
+
+    /// The device's id.
+    fn id(&self) -> DeviceId {
+        self.info().id
+    }
+
+    /// The driver's context of this device.
+    fn context(&self) -> &Arc<Self::Context>;
+
+    /// Converts the device's times to the host's.
+    fn clock(&self) -> &DeviceClock<Self::Context>;
+
+    /// Where events of other libraries are waited for.
+    fn import_streams(&self) -> &ImportStreams<Self::Context>;
+}
+
+/// What a backend says about work that it has put on a stream.
+#[derive(Debug)]
+pub struct Started<D: StreamDevice> {
+    /// Tells of the end of the work in the place of an event.
+    pub counted: Option<D::Counted>,
+    /// The loops in the work, if there are some.
+    pub loops: Option<D::Loops>,
+    /// Why the enqueue fails once what is on the stream is over: the rest could not be launched.
+    pub failure: Option<Error>,
+}
+
+impl<D: StreamDevice> Default for Started<D> {
+    fn default() -> Self {
+        Self { counted: None, loops: None, failure: None }
+    }
+}
+
+/// The loops of one run.
+pub trait StoppableLoops: Debug + Send + Sync {
+    /// Asks them to begin no further iteration.
+    fn stop(&self);
+
+    /// Whether one of them has ended because it was asked to. The run is over.
+    fn have_been_stopped(&self) -> bool;
+}
+
+/// Of drivers whose devices decide about no loops.
+impl StoppableLoops for Infallible {
+    fn stop(&self) {
+        match *self {}
+    }
+
+    fn have_been_stopped(&self) -> bool {
+        match *self {}
+    }
+}
+
+/// A run whose end the host sees without a call of the driver's.
+pub trait CountedEnd: Debug + Send + Sync {
+    /// Returns true once the counted work has ended.
+    fn is_over(&self) -> bool;
+}
+
+/// Of drivers where only events tell.
+impl CountedEnd for Infallible {
+    fn is_over(&self) -> bool {
+        match *self {}
     }
 }
