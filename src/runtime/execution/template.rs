@@ -18,7 +18,7 @@ use crate::runtime::execution::host_task::HostTask;
 use crate::runtime::execution::labels::Labels;
 use crate::runtime::resource::device::Device;
 use crate::sync::{AtomicBool, AtomicU64};
-use crate::types::{Error, Priority, ResourceId};
+use crate::types::{DeviceId, Error, Priority, ResourceId};
 use crate::util::console;
 use crate::util::metrics::DeviceMetrics;
 
@@ -36,6 +36,8 @@ pub(crate) struct RunTemplate {
     /// The last partitions on each device, with the tails among them. Devices that come after a run wait for
     /// all of these: if a device is lost, its events fail at once, also where they come after events of others.
     pub(crate) ends_of_devices: Box<[u32]>,
+    /// The devices of the partitions, each once.
+    pub(crate) devices: Arc<[DeviceId]>,
     /// Whether no partition needs the host: then a run is enqueued at once and devices can wait for
     /// its tails.
     pub(crate) all_eager: bool,
@@ -172,6 +174,14 @@ impl Partitions {
     pub(crate) fn spin_kind(&self) -> SpinKind {
         let polled = self.0.iter().filter_map(PartitionExec::device).filter(|device| device.is_polled());
         polled.map(|device| SpinKind::of(device.capabilities())).max().unwrap_or_default()
+    }
+
+    /// The devices, each once.
+    pub(crate) fn devices(&self) -> Arc<[DeviceId]> {
+        let mut devices: Vec<_> = self.0.iter().filter_map(PartitionExec::device).map(Device::id).collect();
+        devices.sort_unstable();
+        devices.dedup();
+        devices.into()
     }
 
     /// The reactors of the devices that are polled, each once.

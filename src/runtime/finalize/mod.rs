@@ -517,6 +517,7 @@ fn assemble(
             roots: all.filter(|&p| plan.predecessors(p as usize).is_empty()).collect(),
             tails,
             ends_of_devices,
+            devices: partitions.devices(),
             polled: partitions.iter().filter_map(PartitionExec::device).any(Device::is_polled),
             console: console::Resource::executable(partitions.len()),
             polls_tails,

@@ -104,6 +104,7 @@ impl CommandTemplate {
                     devices: Box::new([device]),
                 }),
                 metrics: partitions.metrics(),
+                devices: partitions.devices(),
                 reactors: partitions.reactors(),
                 spin_kind: partitions.spin_kind(),
                 partitions,

@@ -27,7 +27,7 @@ use crate::runtime::execution::template::{PartitionExec, RunOwner, RunTemplate};
 use crate::runtime::resource::device::Device;
 use crate::runtime::resource::profiling::is_any_profiled;
 use crate::sync::{AtomicBool, AtomicU8, AtomicU32, Ordering};
-use crate::types::{Error, Result};
+use crate::types::{DeviceId, Error, Result};
 use crate::util::OnDemand;
 use crate::util::deferred_drop::Failure;
 use crate::util::metrics::RunMetrics;
@@ -64,6 +64,8 @@ pub(crate) struct Run {
     /// Whether anything of it is timed for a profile.
     is_profiled: bool,
     slots: SmallVec<[PartitionSlot; 1]>,
+    /// The devices of its partitions.
+    devices: Arc<[DeviceId]>,
     inner: Mutex<RunInner>,
 }
 
@@ -122,6 +124,7 @@ impl Run {
             template.partitions.iter().map(|partition| PartitionSlot::new(partition, template.profiling));
         let mut run = Self::with(slots.collect::<Result<_>>()?, template.reactors.clone());
         let devices = template.partitions.iter().map(PartitionExec::device);
+        run.devices = template.devices.clone();
         run.metrics = RunMetrics::new(&template.metrics, devices.map(|device| device.map(Device::metrics)));
         Ok(run)
     }
@@ -137,6 +140,7 @@ impl Run {
             is_traced: false,
             is_profiled: false,
             slots,
+            devices: Arc::default(),
             inner: Mutex::default(),
         }
     }

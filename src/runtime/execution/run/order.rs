@@ -21,7 +21,7 @@ use std::fmt::{self, Display};
 use std::panic::Location;
 use std::sync::{Arc, OnceLock, Weak};
 use std::task::{Context, Wake, Waker};
-use std::{iter, mem};
+use std::{iter, mem, ptr};
 
 use parking_lot::Mutex;
 use smallvec::SmallVec;
@@ -467,6 +467,27 @@ impl Run {
         self.extra(|extras| extras.until_end.comes_after.clone())
     }
 
+    /// The runs that it comes after and that use devices which it does not use.
+    fn comes_after_elsewhere(&self) -> SmallVec<[Arc<Self>; 4]> {
+        if !self.keeps_order() {
+            return SmallVec::new();
+        }
+        self.extra(|extras| {
+            let runs = extras.until_end.comes_after.iter().filter_map(Predecessor::run);
+            runs.filter(|run| !self.uses_devices_of(run)).collect()
+        })
+    }
+
+    /// Whether its devices wait themselves for all that an earlier run does.
+    fn covers(&self, earlier: &Self) -> bool {
+        let is_it = |one: &Predecessor| matches!(one, Predecessor::Run(run) if ptr::eq(&**run, earlier));
+        self.uses_devices_of(earlier) && self.extra(|extras| extras.until_end.comes_after.iter().any(is_it))
+    }
+
+    fn uses_devices_of(&self, other: &Self) -> bool {
+        other.devices.iter().all(|device| self.devices.contains(device))
+    }
+
     /// Whether it may fail before its turn. What devices order behind such a run may fail with it.
     pub(crate) fn keeps_order(&self) -> bool {
         self.progress.keeps_order.load(Ordering::Acquire)
@@ -522,14 +543,10 @@ pub(crate) fn without_failed(order: Predecessors) -> Predecessors {
 pub(crate) fn with_other_devices(mut order: Predecessors) -> Predecessors {
     for at in 0..order.len() {
         let Predecessor::Run(run) = &order[at] else { continue };
-        if !run.keeps_order() {
-            continue;
-        }
-        let (own, earlier) = (run.devices(), run.comes_after());
-        let is_elsewhere = |one: &Predecessor| matches!(one, Predecessor::Run(run) if run.devices().iter().any(|device| !own.contains(device)));
-        for one in earlier.into_iter().filter(is_elsewhere) {
-            if order.iter().all(|other| other.address() != one.address()) {
-                order.push(one);
+        for one in run.comes_after_elsewhere() {
+            let is_awaited = |other: &Predecessor| matches!(other, Predecessor::Run(run) if Arc::ptr_eq(run, &one) || run.covers(&one));
+            if !order.iter().any(is_awaited) {
+                order.push(Predecessor::Run(one));
             }
         }
     }
