@@ -282,7 +282,7 @@ fn an_event_is_final_and_reusable_when_notified() {
     let queue = queue(&*device, QueueOrder::InOrder);
     let (notifier, receiver) = notifier();
     let (buffer, event) = (one(&*device, || Ok(())), event(&*device));
-    for token in 0..1000 {
+    for token in 0..if cfg!(miri) { 20 } else { 1000 } {
         enqueue(&*buffer, &*queue, &[], &event, notification(&notifier, token)).unwrap();
         assert_eq!(receiver.recv().unwrap(), token);
         assert!(matches!(event.status(), EventStatus::Complete));

@@ -168,14 +168,16 @@ fn pointer(address: usize, len: usize) -> UsmPointer {
 /// ```text
 ///      0
 ///   / /|\ \
-///  1 2 3 .. 1000
+///  1 2 3 .. WIDTH
 ///   \ \|/ /
-///     1001
+///      last
 /// ```
 #[test]
 fn a_wide_graph_runs_every_command_once() {
     let count = Arc::new(AtomicU64::new(0));
-    let commands: Vec<_> = (0..1002)
+    const WIDTH: usize = if cfg!(miri) { 30 } else { 1000 };
+    const RUNS: u64 = if cfg!(miri) { 3 } else { 20 };
+    let commands: Vec<_> = (0..WIDTH + 2)
         .map(|_| {
             let count = count.clone();
             call(&**DEVICE, move || {
@@ -184,17 +186,17 @@ fn a_wide_graph_runs_every_command_once() {
             })
         })
         .collect();
-    let mut after = vec![vec![0]; 1002];
+    let mut after = vec![vec![0]; WIDTH + 2];
     after[0].clear();
-    after[1001] = (1..1001).collect();
+    after[WIDTH + 1] = (1..WIDTH + 1).collect();
     let buffer = buffer(&**DEVICE, GRAPH, &commands, &after);
     assert_eq!(buffer.info().lowering, "dependency-counted run");
     let queue = queue(&**DEVICE, QueueOrder::InOrder);
-    for _ in 0..20 {
+    for _ in 0..RUNS {
         start(&**DEVICE, &*buffer, &*queue, &[]);
     }
     queue.finish().unwrap();
-    assert_eq!(count.load(Ordering::Relaxed), 20 * 1002);
+    assert_eq!(count.load(Ordering::Relaxed), RUNS * (WIDTH as u64 + 2));
 }
 
 #[test]

@@ -217,6 +217,8 @@ mod tests {
     use super::*;
     use crate::types::AccessMode::{self, Read, ReadWrite, Write};
 
+    const MANY: u32 = if cfg!(miri) { 50 } else { 1000 };
+
     fn tracker() -> (AccessTracker, impl Fn(AccessMode, usize, usize) -> Access) {
         let resource = ResourceId::unique();
         (AccessTracker::default(), move |mode, start, end| Access { resource, start, end, mode })
@@ -225,14 +227,14 @@ mod tests {
     #[test]
     fn whole_range_writes_keep_one_segment() {
         let (mut tracker, access) = tracker();
-        for node in 0..1000 {
+        for node in 0..MANY {
             tracker.record(node, &[access(Write, 0, 64)]);
         }
         assert_eq!(tracker.segments.len(), 1);
-        tracker.record(1000, &[access(Read, 8, 16)]);
-        tracker.record(1001, &[access(Write, 30, 40)]);
+        tracker.record(MANY, &[access(Read, 8, 16)]);
+        tracker.record(MANY + 1, &[access(Write, 30, 40)]);
         assert_eq!(tracker.segments.len(), 5);
-        assert_eq!(tracker.record(1002, &[access(ReadWrite, 0, 64)]), [999, 1000, 1001]);
+        assert_eq!(tracker.record(MANY + 2, &[access(ReadWrite, 0, 64)]), [MANY - 1, MANY, MANY + 1]);
         assert_eq!(tracker.segments.len(), 1);
     }
 
@@ -261,14 +263,14 @@ mod tests {
     #[test]
     fn readers_are_shared_between_segments() {
         let (mut tracker, access) = tracker();
-        for node in 0..1000 {
-            tracker.record(node, &[access(Read, 0, 1000)]);
+        let end = MANY as usize;
+        for node in 0..MANY {
+            tracker.record(node, &[access(Read, 0, end)]);
         }
-        for node in 1000..2000 {
-            let at = node as usize - 1000;
+        for (at, node) in (MANY..2 * MANY).enumerate() {
             tracker.record(node, &[access(Read, at, at + 1)]);
         }
-        assert_eq!(tracker.readers.0.len(), 2000);
-        assert_eq!(tracker.record(2000, &[access(Write, 0, 1000)]).len(), 2000);
+        assert_eq!(tracker.readers.0.len(), 2 * end);
+        assert_eq!(tracker.record(2 * MANY, &[access(Write, 0, end)]).len(), 2 * end);
     }
 }

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use parking_lot::{Condvar, Mutex};
 
 /// What a thread copies at a time.
-const PIECE: usize = 128 << 10;
+const PIECE: usize = if cfg!(miri) { 1 << 10 } else { 128 << 10 };
 
 /// More threads do not copy faster: so many saturate the bus to an H100.
 const MOST_THREADS: usize = 12;
@@ -221,7 +221,7 @@ mod tests {
         thread::scope(|scope| {
             for _ in 0..4 {
                 scope.spawn(|| {
-                    for _ in 0..20 {
+                    for _ in 0..if cfg!(miri) { 3 } else { 20 } {
                         let mut to = vec![0; from.len()];
                         crew.copy(&mut to, &from, || ());
                         assert!(to == from);

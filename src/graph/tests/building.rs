@@ -107,7 +107,7 @@ fn a_clone_is_a_graph_of_its_own() {
 
 #[test]
 fn deeply_nested_graphs_are_drawn_without_recursion() {
-    const DEPTH: usize = if cfg!(miri) { 300 } else { 100_000 };
+    const DEPTH: usize = if cfg!(miri) { 50 } else { 100_000 };
     let mut graph = Graph::<()>::new();
     for _ in 0..DEPTH {
         let mut outer = Graph::new();

@@ -202,6 +202,7 @@ mod tests {
     }
 
     #[test]
+    #[cfg_attr(miri, ignore = "Miri has no timerfd")]
     fn it_hosts_while_its_runtime_polls_it_else_the_thread_does() {
         let ((device, control, exec), home) = (setup(), runtime());
         assert!(!is_hosted_by_task(&device));
@@ -223,6 +224,7 @@ mod tests {
 
     // As when a submission has spun in vain: the thread, which is woken as well, must not take over.
     #[test]
+    #[cfg_attr(miri, ignore = "Miri has no timerfd")]
     fn a_task_that_is_woken_at_once_is_not_late() {
         let ((device, control, exec), home) = (setup(), runtime());
         device.run_reactor_on(home.handle()).unwrap();
@@ -240,6 +242,7 @@ mod tests {
     }
 
     #[test]
+    #[cfg_attr(miri, ignore = "Miri has no timerfd")]
     fn a_runtime_that_is_never_run_is_no_worse_than_none() {
         let ((device, control, exec), home, never_run) = (setup(), runtime(), runtime());
         device.run_reactor_on(home.handle()).unwrap();

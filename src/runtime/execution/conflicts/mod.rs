@@ -327,7 +327,7 @@ mod tests {
 
     #[test]
     fn a_guard_waits_for_the_last_writer_and_the_readers_since() {
-        const GUARDS: usize = 300;
+        const GUARDS: usize = if cfg!(miri) { 30 } else { 300 };
         let (device, _control) = manual_device();
         let host = device.host_buffer::<u32>(4).unwrap();
         let take = |mode| acquire(host.view(), mode, FenceHolder::Update);
@@ -359,7 +359,7 @@ mod tests {
 
     #[test]
     fn readers_do_not_look_at_each_other() {
-        const GUARDS: usize = 300;
+        const GUARDS: usize = if cfg!(miri) { 30 } else { 300 };
         let (device, _control) = manual_device();
         let host = device.host_buffer::<u32>(4).unwrap();
         let before = uses_looked_at();
@@ -371,7 +371,7 @@ mod tests {
 
     #[test]
     fn guards_that_were_given_up_are_dropped_in_a_loop() {
-        const GUARDS: usize = 20_000;
+        const GUARDS: usize = if cfg!(miri) { 200 } else { 20_000 };
         let body = || {
             let (device, _control) = manual_device();
             let host = device.host_buffer::<u32>(4).unwrap();
@@ -434,7 +434,7 @@ mod tests {
         let (device, _control) = manual_device();
         let x = device.buffer::<u32>(4).unwrap();
         let kept = fill(&device, &x);
-        (0..1000).for_each(|_| drop(fill(&device, &x)));
+        (0..if cfg!(miri) { 50 } else { 1000 }).for_each(|_| drop(fill(&device, &x)));
         assert!(x.view().allocation.register.get_or_default::<Mutex<Register>>().lock().user_count() < 20);
         assert!(is_contested(&kept), "it has not submitted since");
         let submitted = kept.submit();
