@@ -253,7 +253,7 @@ fn a_panic_is_an_error_and_the_worker_lives_on() {
 #[test]
 fn notifies_exactly_once_from_many_threads() {
     const THREADS: u64 = 4;
-    const EACH: u64 = 500;
+    const EACH: u64 = if cfg!(miri) { 10 } else { 500 };
     let device = device(3);
     let (notifier, receiver) = notifier();
     std::thread::scope(|scope| {

@@ -236,7 +236,7 @@ unsafe fn copy_rect(src: *const u8, dst: *mut u8, rect: Rect, src_pitch: Pitch, 
 }
 
 /// The most bytes that a fill copies at once: a part of a core's first cache.
-const CACHED: usize = 16 << 10;
+const CACHED: usize = if cfg!(miri) { 64 } else { 16 << 10 };
 
 /// # Safety
 /// `len` bytes at `dst` are valid and not accessed by anything else meanwhile.

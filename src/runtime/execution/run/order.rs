@@ -655,7 +655,7 @@ mod tests {
     use crate::testing::{FakeControl, FakeDevice, FakeOptions};
     use crate::types::{Error, ErrorKind};
 
-    const LINKS: usize = if cfg!(miri) { 50 } else { 100_000 };
+    const LINKS: usize = if cfg!(miri) { 8 } else { 100_000 };
 
     /// A device where nobody but a submission sees an end.
     fn device() -> (Device, FakeControl) {
