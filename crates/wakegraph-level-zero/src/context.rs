@@ -1,4 +1,9 @@
-//! An opened device, which all its objects share and keep alive.
+//! An opened device, which all its objects share and keep alive, and the driver's objects that it
+//! keeps to be used again.
+//!
+//! An event of Intel's driver 26.27 keeps the address of the immediate list that has signalled it. A
+//! reset of the event writes there, also when the list has been destroyed. So lists are kept beyond the
+//! queues that used them, and are destroyed with the device, after its events.
 #![expect(unsafe_code, reason = "calls the driver")]
 
 use std::collections::HashMap;
@@ -9,15 +14,85 @@ use parking_lot::Mutex;
 use wakegraph_hal::support::device_context::DeviceContext;
 use wakegraph_hal::support::health::DeviceHealth;
 use wakegraph_hal::support::program_cache::ProgramCache;
-use wakegraph_hal::{Capabilities, ClockSample, DeviceId, DeviceInfo, Error, Result};
+use wakegraph_hal::{Capabilities, ClockSample, DeviceId, DeviceInfo, Error, Priority, Progress, Result};
 
-use super::clock::LevelZeroClock;
-use super::driver::{self, DriverDevice};
-use super::event_pool::EventPools;
-use super::features::{self, LevelZeroFeatures};
-use super::immediate_pool::ImmediatePool;
-use super::options::{LevelZeroOptions, Lowering};
-use super::sys::{self, Api, CommandList, CommandQueue, Context, DriverResult, Module, Owned, call, get};
+use super::driver::{self, DriverDevice, EngineGroup, LevelZeroClock, LevelZeroFeatures};
+use super::sys::{
+    self, Api, CommandList, CommandQueue, Context, DriverResult, Event, EventPool, Module, Owned, call, get,
+};
+
+/// How closed lists reach the device.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum Lowering {
+    /// The list is appended to an immediate list, with its wait list and its signal in the same
+    /// call. Needs a driver with `ZE_experimental_immediate_command_list_append`; else as for
+    /// `Execute`.
+    Append,
+    /// The list is executed on a queue between a prefix, which waits, and a suffix, which signals.
+    Execute,
+}
+
+/// Options with which [`open`](super::open) opens a device.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct LevelZeroOptions {
+    pub(super) lowering: Option<Lowering>,
+    pub(super) copy_engine: bool,
+    progress: Progress,
+}
+
+/// Forces a lowering on devices that are opened by their selector.
+const LOWERING_VARIABLE: &str = "WAKEGRAPH_LEVEL_ZERO_LOWERING";
+
+impl LevelZeroOptions {
+    /// The defaults: lists are appended where the driver can do so, and copies use a copy engine
+    /// where there is one.
+    pub fn new() -> Self {
+        Self { lowering: None, copy_engine: true, progress: Progress::Device }
+    }
+
+    /// Uses this lowering, where the driver has it.
+    #[must_use]
+    pub fn lowering(self, lowering: Lowering) -> Self {
+        Self { lowering: Some(lowering), ..self }
+    }
+
+    /// Whether copies and fills of out-of-order command-buffers use a copy engine on devices that
+    /// have one, which is the default.
+    #[must_use]
+    pub fn copy_engine(self, copy_engine: bool) -> Self {
+        Self { copy_engine, ..self }
+    }
+
+    /// Sets the party that drives the device's work, by default the device itself. A driver that computes on
+    /// the host's cores, as simulators do, needs them while others wait: [`HostCores`](Progress::HostCores).
+    #[must_use]
+    pub fn progress(self, progress: Progress) -> Self {
+        Self { progress, ..self }
+    }
+
+    /// As [`new`](Self::new), with the lowering that `WAKEGRAPH_LEVEL_ZERO_LOWERING` names:
+    /// `append` or `execute`.
+    pub(super) fn from_environment() -> Self {
+        let variable = LOWERING_VARIABLE;
+        let lowering = match std::env::var(variable).unwrap_or_default().as_str() {
+            "" => None,
+            "append" => Some(Lowering::Append),
+            "execute" => Some(Lowering::Execute),
+            other => {
+                let why = "neither 'append' nor 'execute'";
+                tracing::warn!(target: "wakegraph::level_zero", variable, other, why);
+                None
+            }
+        };
+        Self { lowering, ..Self::new() }
+    }
+}
+
+impl Default for LevelZeroOptions {
+    fn default() -> Self {
+        Self::new()
+    }
+}
 
 /// An opened device. The fields are dropped in this order, the driver's context last.
 #[derive(Debug)]
@@ -43,7 +118,7 @@ pub(super) struct LevelZeroContext {
     peers: Mutex<HashMap<usize, bool>>,
     /// For the backend's own fills and copies, once one has been needed.
     service: Mutex<Option<Service>>,
-    /// The driver's events that are not in use (`event_pool.rs`).
+    /// The driver's events that are not in use.
     pub(super) events: EventPools,
     /// The immediate lists that no queue uses. After the events.
     pub(super) immediate_lists: ImmediatePool,
@@ -66,20 +141,9 @@ struct Service {
 
 impl Service {
     fn create(context: &LevelZeroContext) -> DriverResult<Self> {
-        let (api, raw, device) = (context.api, context.raw(), context.device);
-        let mut desc = sys::ze_command_queue_desc_t::new();
-        desc.ordinal = context.features.compute.ordinal;
-        desc.mode = sys::ZE_COMMAND_QUEUE_MODE_ASYNCHRONOUS;
-        // SAFETY: context and device are of one driver.
-        let queue = unsafe { get!(api, zeCommandQueueCreate(raw, device, &raw const desc)) }?;
-        // SAFETY: the driver has just created the queue for this object.
-        let queue = unsafe { Owned::new(api, queue) };
-        let mut desc = sys::ze_command_list_desc_t::new();
-        desc.commandQueueGroupOrdinal = context.features.compute.ordinal;
-        // SAFETY: context and device are of one driver.
-        let list = unsafe { get!(api, zeCommandListCreate(raw, device, &raw const desc)) }?;
-        // SAFETY: the driver has just created the list for this object.
-        Ok(Self { list: unsafe { Owned::new(api, list) }, queue })
+        let compute = &context.features.compute;
+        let queue = context.create_queue(compute, Priority::Normal)?;
+        Ok(Self { list: context.create_list(compute, false, false)?, queue })
     }
 
     fn run(
@@ -88,7 +152,7 @@ impl Service {
         append: impl FnOnce(&Api, sys::ze_command_list_handle_t) -> DriverResult,
     ) -> DriverResult {
         let (mut list, queue) = (self.list.raw(), self.queue.raw());
-        // SAFETY: the last use of the list is over, and the caller holds the lock.
+        // SAFETY: the last use of the list has ended, and the caller holds the lock.
         unsafe { call!(api, zeCommandListReset(list)) }?;
         append(api, list)?;
         // SAFETY: as above.
@@ -118,8 +182,8 @@ impl LevelZeroContext {
     pub(super) fn new(found: DriverDevice, selector: String, options: LevelZeroOptions) -> Result<Self> {
         let (driver, health) = (found.driver, DeviceHealth::new(selector.clone()));
         let properties = found.properties()?;
-        let memory = features::memory(found)?;
-        let features = LevelZeroFeatures::read(found, &options)?;
+        let memory = found.memory()?;
+        let features = LevelZeroFeatures::read(found, options.copy_engine)?;
         let clock = LevelZeroClock::new(found, &properties);
         // A driver that cannot read its clock has no times, and works otherwise.
         let profiling = clock.now(found).is_ok();
@@ -147,7 +211,7 @@ impl LevelZeroContext {
             info,
             capabilities: Capabilities {
                 progress: options.progress,
-                ..features::capabilities(found, &features, &properties, memory, profiling)?
+                ..features.capabilities(found, &properties, memory, profiling)?
             },
             features,
             options,
@@ -159,7 +223,7 @@ impl LevelZeroContext {
             clock,
             peers: Mutex::default(),
             service: Mutex::default(),
-            events: EventPools::new(),
+            events: EventPools::default(),
             immediate_lists: ImmediatePool::default(),
             raw: driver.context()?,
         })
@@ -192,6 +256,41 @@ impl LevelZeroContext {
             let can = unsafe { get!(self.api, zeDeviceCanAccessPeer(self.device, owner.device)) };
             can.is_ok_and(|can: sys::ze_bool_t| can != 0)
         })
+    }
+
+    /// Creates a queue that executes closed lists.
+    pub(super) fn create_queue(
+        &self,
+        group: &EngineGroup,
+        priority: Priority,
+    ) -> DriverResult<Owned<CommandQueue>> {
+        let desc = queue_desc(group.ordinal, false, priority);
+        // SAFETY: context and device are of one driver, and the structure says what it is.
+        let queue =
+            unsafe { get!(self.api, zeCommandQueueCreate(self.raw(), self.device, &raw const desc)) }?;
+        // SAFETY: the driver has just created the queue for this object.
+        Ok(unsafe { Owned::new(self.api, queue) })
+    }
+
+    /// Creates a list that is recorded and closed. One that is in order needs no events and no barriers
+    /// inside.
+    pub(super) fn create_list(
+        &self,
+        group: &EngineGroup,
+        in_order: bool,
+        mutable: bool,
+    ) -> DriverResult<Owned<CommandList>> {
+        let mutability = sys::ze_mutable_command_list_exp_desc_t::new();
+        let desc = sys::ze_command_list_desc_t {
+            pNext: if mutable { (&raw const mutability).cast() } else { ptr::null() },
+            commandQueueGroupOrdinal: group.ordinal,
+            flags: if in_order { sys::ZE_COMMAND_LIST_FLAG_IN_ORDER } else { 0 },
+            ..sys::ze_command_list_desc_t::new()
+        };
+        // SAFETY: context and device are of one driver, and the structures say what they are.
+        let list = unsafe { get!(self.api, zeCommandListCreate(self.raw(), self.device, &raw const desc)) }?;
+        // SAFETY: the driver has just created the list for this object.
+        Ok(unsafe { Owned::new(self.api, list) })
     }
 
     /// Has `append` record a list, executes it, and returns when that is done.
@@ -243,5 +342,147 @@ impl LevelZeroContext {
 
     pub(super) fn clock(&self) -> DriverResult<ClockSample> {
         ClockSample::between(|| self.now())
+    }
+}
+
+/// Kind of an event of the driver.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum DriverEventKind {
+    /// Orders commands on the device. The host reads nothing behind it.
+    Inner,
+    /// The host may wait for it, and then read what was written before it.
+    Plain,
+    /// That, with the times of the command that signals it.
+    Timed,
+    /// As plain, for in-order immediate lists. It is never reset: each signal counts on. Before the first
+    /// signal it is complete.
+    Counting,
+}
+
+/// Number of events of a pool.
+const POOL_SIZE: u32 = 64;
+
+/// The events of a device that are not in use.
+#[derive(Debug, Default)]
+pub(super) struct EventPools([Mutex<FreeEvents>; 4]);
+
+#[derive(Debug, Default)]
+struct FreeEvents {
+    /// They may be signalled. Dropped before the pools that they are of.
+    free: Vec<Owned<Event>>,
+    pools: Vec<Owned<EventPool>>,
+    /// Number of events that the newest pool can still give.
+    left: u32,
+}
+
+impl EventPools {
+    /// An event, and whether it may be signalled already.
+    pub(super) fn take(
+        &self,
+        context: &LevelZeroContext,
+        kind: DriverEventKind,
+    ) -> DriverResult<(Owned<Event>, bool)> {
+        let mut events = self.0[kind as usize].lock();
+        match events.free.pop() {
+            Some(event) => Ok((event, true)),
+            None => Ok((create_event(context, kind, &mut events)?, false)),
+        }
+    }
+
+    /// Takes an event back. Nothing is going to signal it, and nothing waits for it.
+    pub(super) fn give_back(&self, event: Owned<Event>, kind: DriverEventKind) {
+        self.0[kind as usize].lock().free.push(event);
+    }
+}
+
+fn create_event(
+    context: &LevelZeroContext,
+    kind: DriverEventKind,
+    events: &mut FreeEvents,
+) -> DriverResult<Owned<Event>> {
+    const HOST: sys::ze_event_scope_flags_t = sys::ZE_EVENT_SCOPE_FLAG_HOST;
+    let (api, raw, device) = (context.api, context.raw(), context.device);
+    if kind == DriverEventKind::Counting {
+        let flags =
+            sys::ZE_EVENT_COUNTER_BASED_FLAG_IMMEDIATE | sys::ZE_EVENT_COUNTER_BASED_FLAG_HOST_VISIBLE;
+        let desc = sys::ze_event_counter_based_desc_t {
+            flags,
+            signal: HOST,
+            wait: HOST,
+            ..sys::ze_event_counter_based_desc_t::new()
+        };
+        // SAFETY: context and device are alive, and the structure says what it is.
+        let event = unsafe { get!(api, zeEventCounterBasedCreate(raw, device, &raw const desc)) }?;
+        // SAFETY: the driver has just created the event for this object.
+        return Ok(unsafe { Owned::new(api, event) });
+    }
+    if events.left == 0 {
+        let timed = if kind == DriverEventKind::Timed { sys::ZE_EVENT_POOL_FLAG_KERNEL_TIMESTAMP } else { 0 };
+        let desc = sys::ze_event_pool_desc_t {
+            flags: sys::ZE_EVENT_POOL_FLAG_HOST_VISIBLE | timed,
+            count: POOL_SIZE,
+            ..sys::ze_event_pool_desc_t::new()
+        };
+        let everywhere = ptr::null_mut();
+        // SAFETY: the context is alive; without a list of devices the events are for all of the context's.
+        let pool = unsafe { get!(api, zeEventPoolCreate(raw, &raw const desc, 0, everywhere)) }?;
+        // SAFETY: the driver has just created the pool for this object.
+        events.pools.push(unsafe { Owned::new(api, pool) });
+        events.left = POOL_SIZE;
+    }
+    let Some(pool) = events.pools.last() else {
+        return Err(sys::LevelZeroFailure { call: "zeEventPoolCreate", code: sys::ZE_RESULT_ERROR_UNKNOWN });
+    };
+    let scope = if kind == DriverEventKind::Inner { sys::ZE_EVENT_SCOPE_FLAG_DEVICE } else { HOST };
+    let desc = sys::ze_event_desc_t {
+        index: events.left - 1,
+        signal: scope,
+        wait: scope,
+        ..sys::ze_event_desc_t::new()
+    };
+    // SAFETY: the pool is alive and locked, and no other event has the index.
+    let event = unsafe { get!(api, zeEventCreate(pool.raw(), &raw const desc)) }?;
+    events.left -= 1;
+    // SAFETY: the driver has just created the event for this object.
+    Ok(unsafe { Owned::new(api, event) })
+}
+
+/// Description of a queue or an immediate list.
+pub(super) fn queue_desc(ordinal: u32, in_order: bool, priority: Priority) -> sys::ze_command_queue_desc_t {
+    sys::ze_command_queue_desc_t {
+        ordinal,
+        flags: if in_order { sys::ZE_COMMAND_QUEUE_FLAG_IN_ORDER } else { 0 },
+        mode: sys::ZE_COMMAND_QUEUE_MODE_ASYNCHRONOUS,
+        priority: match priority {
+            Priority::High => sys::ZE_COMMAND_QUEUE_PRIORITY_PRIORITY_HIGH,
+            Priority::Normal => sys::ZE_COMMAND_QUEUE_PRIORITY_NORMAL,
+            Priority::Low => sys::ZE_COMMAND_QUEUE_PRIORITY_PRIORITY_LOW,
+        },
+        ..sys::ze_command_queue_desc_t::new()
+    }
+}
+
+/// Purpose of an immediate list.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct ImmediateKind {
+    /// The group of engines that runs it.
+    pub(super) ordinal: u32,
+    pub(super) in_order: bool,
+    pub(super) priority: Priority,
+}
+
+/// The immediate lists of a device that no queue uses. What they were given may still be in flight.
+#[derive(Debug, Default)]
+pub(super) struct ImmediatePool(Mutex<Vec<(ImmediateKind, Owned<CommandList>)>>);
+
+impl ImmediatePool {
+    pub(super) fn take(&self, kind: ImmediateKind) -> Option<Owned<CommandList>> {
+        let mut free = self.0.lock();
+        let found = free.iter().rposition(|(other, _)| *other == kind)?;
+        Some(free.swap_remove(found).1)
+    }
+
+    pub(super) fn give_back(&self, kind: ImmediateKind, list: Owned<CommandList>) {
+        self.0.lock().push((kind, list));
     }
 }

@@ -223,7 +223,7 @@ impl LevelZeroKernel {
     }
 }
 
-/// What the driver knows of a kernel.
+/// Properties of a kernel, as the driver reports them.
 struct KernelProperties {
     arguments: usize,
     /// 0 where the driver does not tell.

@@ -18,7 +18,7 @@ const ALIGN: usize = 128;
 
 pub(super) type LevelZeroMemory = DriverMemory<LevelZeroAllocation>;
 
-/// What the driver has allocated.
+/// An allocation of the driver's.
 #[derive(Debug)]
 pub(super) struct LevelZeroAllocation {
     kind: MemoryKind,
@@ -71,7 +71,7 @@ impl LevelZeroAllocation {
     fn copy(&self, to: *mut c_void, from: *const c_void, len: usize) -> Result<()> {
         let copied = self.context.service(|api, list| {
             let (none, no_events) = (ptr::null_mut(), ptr::null_mut());
-            // SAFETY: the caller checked the ranges; both sides stay until the list is done.
+            // SAFETY: the caller checked the ranges; both sides stay until the list has ended.
             unsafe { call!(api, zeCommandListAppendMemoryCopy(list, to, from, len, none, 0, no_events)) }
         });
         copied.map_err(|failure| self.context.error(failure))
@@ -167,7 +167,7 @@ impl DriverAllocation for LevelZeroAllocation {
             MemoryKind::Device => context.service(|api, list| {
                 let (start, zero) = (start.as_ptr().cast(), 0u8);
                 let (zero, none) = ((&raw const zero).cast(), ptr::null_mut());
-                // SAFETY: the memory has `len` bytes; the pattern stays until the list is done.
+                // SAFETY: the memory has `len` bytes; the pattern stays until the list has ended.
                 unsafe {
                     call!(api, zeCommandListAppendMemoryFill(list, start, zero, 1, len, none, 0, none.cast()))
                 }

@@ -68,6 +68,18 @@ pub fn open(names: &[impl AsRef<OsStr>]) -> Result<Library, String> {
     Err(reasons.join("; "))
 }
 
+/// The library that a variable of the environment names or, where it is not set, the first of these that can
+/// be loaded.
+///
+/// # Errors
+/// As for [`open`].
+pub fn open_named(variable: &str, names: &[&str]) -> Result<Library, String> {
+    match std::env::var_os(variable) {
+        Some(path) => open(&[path]),
+        None => open(names),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

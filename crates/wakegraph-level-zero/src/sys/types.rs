@@ -45,7 +45,7 @@ macro_rules! numbers {
         )+
 
         #[cfg(test)]
-        pub(super) const NUMBERS: &[(&str, u32)] = &[$($((stringify!($name), $value),)*)+];
+        pub(crate) const NUMBERS: &[(&str, u32)] = &[$($((stringify!($name), $value),)*)+];
     };
 }
 
@@ -307,7 +307,7 @@ macro_rules! structures {
 
         /// For each structure its name, its size, and each field with its offset.
         #[cfg(test)]
-        pub(super) const LAYOUTS: &[(&str, usize, &[(&str, usize)])] = &[$((
+        pub(crate) const LAYOUTS: &[(&str, usize, &[(&str, usize)])] = &[$((
             stringify!($name),
             size_of::<$name>(),
             &[$((stringify!($field), std::mem::offset_of!($name, $field)),)+],

@@ -7,9 +7,9 @@ use wakegraph_hal::{
 };
 
 use super::devices;
-use crate::device::LevelZeroDevice;
+use crate::LevelZeroDevice;
 use crate::kernel::LevelZeroKernel;
-use crate::ocloc::{self, Language};
+use crate::program::{self, Language};
 use crate::sys;
 
 const VALUE: ParamKind = ParamKind::Value { size: 4 };
@@ -43,7 +43,7 @@ fn kernels_of_the_dialect_take_their_arguments() {
         let params = params(&[VALUE, BUFFER, LOCAL]);
         let kernel = device.create_kernel(&KernelDesc::new("scale", &params, &sources)).unwrap();
         assert!(kernel.max_work_group_size() >= 8);
-        let context = device.as_any().downcast_ref::<LevelZeroDevice>().unwrap().context();
+        let context = &device.as_any().downcast_ref::<LevelZeroDevice>().unwrap().context;
         let kernel = LevelZeroKernel::of(&*kernel, context).unwrap();
         let memory = device.allocate(&MemoryDesc::new(4000, MemoryKind::Device)).unwrap();
         let args = |memory| {
@@ -76,7 +76,7 @@ fn a_source_s_own_work_group_size_is_kept() {
         let source = "kernel __attribute__((reqd_work_group_size(4, 2, 1))) void k(global float *x) {}";
         let (sources, params) = (KernelSources::new().opencl_c(source), params(&[BUFFER]));
         let kernel = device.create_kernel(&KernelDesc::new("k", &params, &sources)).unwrap();
-        let context = device.as_any().downcast_ref::<LevelZeroDevice>().unwrap().context();
+        let context = &device.as_any().downcast_ref::<LevelZeroDevice>().unwrap().context;
         let kernel = LevelZeroKernel::of(&*kernel, context).unwrap();
         assert_eq!(kernel.shape(&Range::new([8, 8])).unwrap().group_size, [4, 2, 1]);
         for range in [Range::new([8, 8]).local([8, 1]), Range::new([6, 2])] {
@@ -118,9 +118,9 @@ fn broken_code_is_an_error_with_the_compilers_words() {
         let error = refused(&*device, "k", &[], &KernelSources::new().c("KERNEL(k, ()) { nonsense; }"));
         assert_eq!(error.kind(), ErrorKind::Driver);
         assert!(error.message().contains("nonsense"), "{error}");
-        let product = device.as_any().downcast_ref::<LevelZeroDevice>().unwrap().context().product;
+        let product = device.as_any().downcast_ref::<LevelZeroDevice>().unwrap().context.product;
         let source = "kernel void k(global int *x) { *x = 1; }";
-        let whole = ocloc::compile("k", source, Language::OpenclC30, product).unwrap();
+        let whole = program::compile("k", source, Language::OpenclC30, product).unwrap();
         let load =
             |bytes: &[u8]| refused(&*device, "k", &[BUFFER], &KernelSources::new().spirv(bytes.to_vec()));
         let mut broken = whole.to_vec();
@@ -132,8 +132,8 @@ fn broken_code_is_an_error_with_the_compilers_words() {
         }
         // Ponte Vecchio has doubles.
         let source = "kernel void k(global double *x) { *x = *x * 1.5; }";
-        let doubles = ocloc::compile("k", source, Language::OpenclC30, 0x0bd5)
-            .or_else(|_| ocloc::compile("k", source, Language::OpenclC30, 0x1902));
+        let doubles = program::compile("k", source, Language::OpenclC30, 0x0bd5)
+            .or_else(|_| program::compile("k", source, Language::OpenclC30, 0x1902));
         let (Ok(doubles), params) = (doubles, params(&[BUFFER])) else { continue };
         let sources = KernelSources::new().spirv(doubles.to_vec());
         let loaded = device.create_kernel(&KernelDesc::new("k", &params, &sources));

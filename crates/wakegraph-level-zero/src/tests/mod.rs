@@ -2,6 +2,7 @@
 //! too, which check every call and compute nothing (`scripts/level-zero.sh`).
 #![expect(unsafe_code, reason = "reads and writes memory that nothing else uses")]
 
+mod headers;
 mod kernels;
 
 use std::num::NonZeroUsize;

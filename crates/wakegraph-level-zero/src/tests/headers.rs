@@ -4,8 +4,7 @@ use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use super::table::DECLARATIONS;
-use super::types::{LAYOUTS, NUMBERS};
+use crate::sys::{DECLARATIONS, LAYOUTS, NUMBERS};
 
 /// Where the headers are: where `scripts/level-zero.sh` puts them, or where `libze-dev` does.
 fn include_folder() -> Option<PathBuf> {
