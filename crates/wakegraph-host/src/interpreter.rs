@@ -1,17 +1,18 @@
-//! What each command does.
+//! Interpreter of commands, and the closures that are kernels.
 //!
 //! Child graphs, conditionals and loops run their commands one after the other, on the worker that
 //! has reached the command.
 #![expect(unsafe_code, reason = "reads and writes the memory that commands name")]
 
+use std::any::Any;
+use std::fmt::{self, Debug};
+
 use wakegraph_hal::support::refusal::{foreign, stopped_loop};
 use wakegraph_hal::util::panics::catch;
 use wakegraph_hal::{
-    Body, Command, Error, ErrorKind, HostArgs, Kernel, KernelArg, KernelLaunch, MemoryView, NativeCommand,
-    NativeStream, Pitch, Rect, Result, UsmPointer,
+    Body, Command, Error, ErrorKind, HostArgs, HostFn, Kernel, KernelArg, KernelDesc, KernelLaunch,
+    MemoryView, NativeCommand, NativeStream, Param, Pitch, Rect, Result, UsmPointer,
 };
-
-use super::kernel::HostKernel;
 
 /// Whether the host can run the command at all: its memory has an address here, its kernel is a closure.
 pub(super) fn check(command: &Command) -> Result<()> {
@@ -261,6 +262,53 @@ unsafe fn fill(dst: *mut u8, len: usize, pattern: &[u8]) {
         // SAFETY: source and target lie inside `len`, one before `filled` and one from it on.
         unsafe { std::ptr::copy_nonoverlapping(dst, dst.wrapping_add(filled), more) };
         filled += more;
+    }
+}
+
+/// A closure with its signature.
+pub(super) struct HostKernel {
+    name: String,
+    params: Vec<Param>,
+    function: HostFn,
+    max_work_group_size: usize,
+}
+
+impl HostKernel {
+    pub(super) fn load(desc: &KernelDesc<'_>, max_work_group_size: usize) -> Result<Self> {
+        let Some(function) = desc.sources.host.clone() else {
+            let why = format!("kernel '{}' has no variant for the host", desc.name);
+            return Err(Error::new(ErrorKind::FeatureNotSupported, why)
+                .help("add a Rust closure to the kernel's sources (`host: |range, ...| ...`)"));
+        };
+        Ok(Self { name: desc.name.into(), params: desc.params.into(), function, max_work_group_size })
+    }
+
+    fn function(&self) -> &HostFn {
+        &self.function
+    }
+}
+
+impl Debug for HostKernel {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("HostKernel").field("name", &self.name).field("params", &self.params).finish()
+    }
+}
+
+impl Kernel for HostKernel {
+    fn as_any(&self) -> &dyn Any {
+        self
+    }
+
+    fn name(&self) -> &str {
+        &self.name
+    }
+
+    fn params(&self) -> &[Param] {
+        &self.params
+    }
+
+    fn max_work_group_size(&self) -> usize {
+        self.max_work_group_size
     }
 }
 

@@ -10,7 +10,7 @@
 //! | kernel | the closure of its sources, called once per launch |
 //! | command-buffer | an immutable `program` for the `interpreter`, on one worker or, as a graph, on many |
 //! | queue | a serial chain: each enqueue starts after the one before (out-of-order: no chain) |
-//! | event | a `completion`, made final by the worker that finishes the last command |
+//! | event | a completion, made final by the worker that ends the last command |
 //!
 //! # How an enqueue travels
 //!
@@ -20,26 +20,44 @@
 //! worker releases the followers and picks its own next job, and last it calls the notification.
 //! Nothing on this way allocates once the tables have grown to their working size.
 //!
-//! Imports `types` and `hal` only.
+//! # Reading order
+//!
+//! Each file uses only files before it in this list. Of this workspace, they know `wakegraph-hal` only.
+//!
+//! | file | about |
+//! |---|---|
+//! | `events` | events and their completion, the clock |
+//! | `memory` | allocations |
+//! | `interpreter` | kernels, and the effect of each command |
+//! | `program` | commands with their order, as a run needs them |
+//! | `thread_pool` | threads, and the schedule of what they run |
+//! | `queue` | queues and command-buffers |
+//! | `lib` | devices, and how they are opened |
 
-mod clock;
-mod command_buffer;
-mod completion;
-mod device;
-mod event;
+mod events;
 mod interpreter;
-mod kernel;
 mod memory;
 mod program;
 mod queue;
 mod thread_pool;
 
+use std::any::Any;
 use std::num::NonZeroUsize;
 use std::sync::Arc;
+use std::time::Instant;
 
-use device::HostDevice;
 use wakegraph_hal::support::open_devices::OpenDevices;
-use wakegraph_hal::{Backend, Device, Result};
+use wakegraph_hal::{
+    Backend, Capabilities, ClockSample, CommandBuffer, CommandBufferDesc, CommandKinds, Device, DeviceId,
+    DeviceInfo, Error, ErrorKind, Event, EventDesc, Kernel, KernelDesc, Memory, MemoryDesc, PlainMemory,
+    Progress, Queue, QueueDesc, Result, UpdateCapabilities, UserMemory,
+};
+
+use events::{HostEvent, clock_at};
+use interpreter::HostKernel;
+use memory::HostMemory;
+use queue::{HostCommandBuffer, HostQueue};
+use thread_pool::{Dependent, ThreadPool};
 
 /// The backend that finds the host.
 #[derive(Clone, Copy, Debug)]
@@ -129,4 +147,164 @@ impl Default for HostOptions {
 /// [`Unavailable`](wakegraph_hal::ErrorKind::Unavailable) when the system starts no more threads.
 pub fn open(options: HostOptions) -> Result<Arc<dyn Device>> {
     Ok(Arc::new(HostDevice::start("host (private)".into(), options)?))
+}
+
+/// The most work-items of a work-group. Closures need no limit, but a portable program should meet
+/// here the limits that it meets on other devices: these are what OpenCL's CPU drivers report.
+const MAX_WORK_GROUP: usize = 8192;
+/// Bytes of local memory for each work-group.
+const LOCAL_MEMORY: usize = 256 << 10;
+
+/// A host device. Dropping it lets running and pending work finish; the threads end after that by themselves.
+#[derive(Debug)]
+struct HostDevice {
+    pool: Arc<ThreadPool>,
+    info: DeviceInfo,
+    capabilities: Capabilities,
+    options: HostOptions,
+}
+
+impl HostDevice {
+    fn start(selector: String, options: HostOptions) -> Result<Self> {
+        let threads = options.threads.unwrap_or_else(available_threads);
+        let pool = Arc::new(ThreadPool::start(threads, &selector)?);
+        let info = DeviceInfo {
+            id: DeviceId::unique(),
+            backend: "host",
+            selector,
+            name: options.name.clone(),
+            driver: concat!("wakegraph ", env!("CARGO_PKG_VERSION")).into(),
+            memory: total_memory(),
+            compute_units: threads.get(),
+        };
+        let capabilities = Capabilities {
+            commands: CommandKinds::all()
+                - CommandKinds::HOST_TASK
+                - CommandKinds::SUB_GRAPH
+                - CommandKinds::STREAM_TASK
+                - CommandKinds::NATIVE,
+            update: UpdateCapabilities::all(),
+            profiling: true,
+            notifies: !options.polled,
+            prefers_polls: false,
+            progress: Progress::HostCores,
+            batches: false,
+            queue_priorities: false,
+            stream_tasks: true,
+            out_of_order_queues: true,
+            max_work_group_size: MAX_WORK_GROUP,
+            max_work_item_sizes: [MAX_WORK_GROUP; 3],
+            max_work_groups: [usize::MAX; 3],
+            max_global_index: usize::MAX,
+            concurrent_parts: true,
+            global_offset: true,
+            view_alignment: 1,
+            local_memory: LOCAL_MEMORY,
+            max_allocation: HostMemory::MAX_LEN,
+        };
+        Ok(Self { pool, info, capabilities, options })
+    }
+}
+
+// SAFETY: the backend meets the contract, as the conformance suite shows: memory is heap memory
+// that lives as long as its object, the schedule starts work after its wait list, and a worker
+// makes an event final when the work is done.
+#[expect(unsafe_code, reason = "vouches for the backend")]
+unsafe impl Device for HostDevice {
+    fn as_any(&self) -> &dyn Any {
+        self
+    }
+
+    fn info(&self) -> &DeviceInfo {
+        &self.info
+    }
+
+    fn capabilities(&self) -> &Capabilities {
+        &self.capabilities
+    }
+
+    fn status(&self) -> Result<()> {
+        Ok(())
+    }
+
+    fn clock(&self) -> Result<ClockSample> {
+        let host = Instant::now();
+        Ok(ClockSample::new(clock_at(host), host))
+    }
+
+    fn allocate(&self, desc: &MemoryDesc) -> Result<Arc<dyn Memory>> {
+        match HostMemory::allocate(self.info.id, desc) {
+            Ok(memory) => Ok(Arc::new(memory)),
+            Err(error) => Err(error.on_device(&self.info.selector)),
+        }
+    }
+
+    fn register(&self, memory: UserMemory) -> Result<Arc<dyn Memory>> {
+        Ok(Arc::new(PlainMemory::new(self.info.id, memory, true)))
+    }
+
+    fn create_kernel(&self, desc: &KernelDesc<'_>) -> Result<Arc<dyn Kernel>> {
+        match HostKernel::load(desc, MAX_WORK_GROUP) {
+            Ok(kernel) => Ok(Arc::new(kernel)),
+            Err(error) => Err(error.on_device(&self.info.selector)),
+        }
+    }
+
+    fn create_queue(&self, desc: &QueueDesc) -> Result<Arc<dyn Queue>> {
+        Ok(Arc::new(HostQueue::new(
+            self.info.id,
+            &self.pool,
+            *desc,
+            self.capabilities.notifies,
+            self.options.peer_access,
+        )))
+    }
+
+    fn create_event(&self, _: &EventDesc) -> Result<Arc<dyn Event>> {
+        Ok(Arc::new(HostEvent::<Dependent>::new(self.info.id)))
+    }
+
+    fn create_command_buffer(&self, desc: &CommandBufferDesc) -> Result<Box<dyn CommandBuffer>> {
+        Ok(Box::new(HostCommandBuffer::new(self.info.id, &self.pool, *desc)))
+    }
+
+    fn can_access(&self, memory: &dyn Memory) -> bool {
+        memory.device() == self.info.id || (self.options.peer_access && memory.host_ptr().is_some())
+    }
+
+    fn can_wait_for(&self, other: &dyn Device) -> bool {
+        let id = self.info.id;
+        other.as_any().downcast_ref::<Self>().is_some_and(|o| o.info.id == id || self.options.peer_access)
+    }
+
+    /// Devices with threads of their own, `threads / count` each; this one keeps its threads too.
+    fn sub_devices(&self, count: NonZeroUsize) -> Result<Vec<Arc<dyn Device>>> {
+        let threads = self.info.compute_units;
+        let share = threads / count.get();
+        if share == 0 {
+            let why = format!("{threads} threads cannot be split into {count} devices");
+            return Err(Error::new(ErrorKind::FeatureNotSupported, why)
+                .on_device(&self.info.selector)
+                .help("split into at most as many devices as there are threads"));
+        }
+        (0..count.get())
+            .map(|part| {
+                let selector = format!("{} (part {part} of {count})", self.info.selector);
+                let device = Self::start(selector, self.options.clone().threads(share))?;
+                Ok(Arc::new(device) as Arc<dyn Device>)
+            })
+            .collect()
+    }
+}
+
+fn available_threads() -> NonZeroUsize {
+    std::thread::available_parallelism().unwrap_or(NonZeroUsize::MIN)
+}
+
+/// Physical memory in bytes; 0 where the system does not say.
+fn total_memory() -> u64 {
+    let Ok(text) = std::fs::read_to_string("/proc/meminfo") else { return 0 };
+    let line = text.lines().find_map(|line| line.strip_prefix("MemTotal:"));
+    let kibibytes = line.and_then(|line| line.trim().strip_suffix("kB")?.trim().parse::<u64>().ok());
+    kibibytes.map_or(0, |n| n.saturating_mul(1024))
 }

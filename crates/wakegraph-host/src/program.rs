@@ -1,4 +1,4 @@
-//! What a command-buffer becomes: an immutable program, run in order or as a dependency-counted graph.
+//! Programs: the immutable form of command-buffers, run in order or as a dependency-counted graph.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use smallvec::SmallVec;
 use wakegraph_hal::{Command, CommandTimes};
 
-use super::clock::now;
+use super::events::now;
 
 /// Set in a counter when something it counted has failed.
 const POISON: u32 = 1 << 31;
@@ -52,14 +52,14 @@ struct CommandStamps {
     end: AtomicU64,
 }
 
-/// How a command stands after something it waited for is done.
+/// How a command stands after something it waited for has ended.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Readiness {
     Waiting,
     Ready,
 }
 
-/// What one enqueue runs.
+/// Commands of one enqueue.
 #[derive(Clone, Debug)]
 pub(super) enum EnqueuedCommands {
     /// A command-buffer's.
@@ -200,7 +200,7 @@ impl ProgramGraph {
         }
     }
 
-    /// Makes ready for a run. The run before is done, and the lock of the pool lies between the two.
+    /// Makes ready for a run. The run before has ended, and the lock of the pool lies between the two.
     pub(super) fn reset(&self) {
         for (counter, &count) in self.waiting_for.iter().zip(&self.predecessors) {
             counter.store(count, Ordering::Relaxed);
@@ -217,7 +217,7 @@ impl ProgramGraph {
         &self.successors[self.starts[command] as usize..self.starts[command + 1] as usize]
     }
 
-    /// One of the commands that `command` follows is done, or has `failed` (or did not run because
+    /// One of the commands that `command` follows has ended, or has `failed` (or did not run because
     /// others had).
     pub(super) fn count_down(&self, command: u32, failed: bool) -> Readiness {
         let counter = &self.waiting_for[command as usize];
@@ -236,7 +236,7 @@ impl ProgramGraph {
         self.waiting_for[command as usize].load(Ordering::Relaxed) & POISON != 0
     }
 
-    /// A command is done. True for the last one; who made it so sees what all others wrote.
+    /// A command has ended. True for the last one; who made it so sees what all others wrote.
     pub(super) fn finish_command(&self) -> bool {
         self.unfinished.fetch_sub(1, Ordering::AcqRel) == 1
     }

@@ -1,28 +1,32 @@
-//! The threads of a device and what they run.
+//! The threads of a device and what they run: a worker takes jobs and runs them with no lock held.
 //!
 //! | file | what it holds |
 //! |---|---|
-//! | `work` | one enqueue: what to run, what to signal, how it ended |
 //! | `parker` | how a worker without a job waits |
-//! | `schedule` | what is in flight and what may start: plain data |
+//! | `schedule` | one enqueue, and all that are in flight and may start: plain data |
 //! | `scheduler` | the schedule's lock; enqueues add to it, workers take from it |
-//! | `worker` | the life of a thread |
+//! | `mod` | the pool, and the life of a thread |
+#![expect(unsafe_code, reason = "runs commands whose safety the caller of the enqueue vouched for")]
 
 mod parker;
 mod schedule;
 mod scheduler;
-mod work;
-mod worker;
 
 use std::num::NonZeroUsize;
 use std::ops::Deref;
 use std::sync::Arc;
 use std::thread;
 
-pub(crate) use schedule::{ChainId, QueueTag};
-pub(crate) use scheduler::{HostWait, Scheduler};
 use wakegraph_hal::{Error, ErrorKind, Result};
-pub(crate) use work::{Dependent, PoolWork};
+
+use crate::interpreter::execute;
+use crate::program::{EnqueuedCommands, HostProgram, Readiness};
+
+use parker::{IdleStrategy, Parker};
+pub(crate) use schedule::{ChainId, Dependent, PoolWork, QueueTag};
+use schedule::{HostJob, RunId, drop_commands, notify};
+use scheduler::WorkerStep;
+pub(crate) use scheduler::{HostWait, Scheduler};
 
 /// Keeps the threads of a device working. Held by the device, its queues and its command-buffers;
 /// after the last of them is gone, the threads finish what is in flight and end. They are never
@@ -43,7 +47,7 @@ impl ThreadPool {
         for index in 0..threads.get() {
             let scheduler = Arc::clone(&pool.scheduler);
             let name = format!("wakegraph-host-{index}");
-            let started = thread::Builder::new().name(name).spawn(move || worker::run(&scheduler));
+            let started = thread::Builder::new().name(name).spawn(move || run_worker(&scheduler));
             started.map_err(|error| {
                 Error::new(ErrorKind::Unavailable, format!("worker thread {index} cannot be started"))
                     .caused_by(error)
@@ -67,4 +71,143 @@ impl Drop for ThreadPool {
     fn drop(&mut self) {
         self.scheduler.close();
     }
+}
+
+/// How many jobs in a row a worker takes from one chain before the rest of the ready queue has its
+/// turn.
+const CHAIN_BUDGET: u32 = 64;
+
+/// The life of a worker.
+fn run_worker(scheduler: &Scheduler) {
+    let mut worker = Worker { scheduler, parker: Arc::new(Parker::current()), streak: 0 };
+    let mut idle = IdleStrategy::default();
+    let mut step = scheduler.next_step(&worker.parker);
+    loop {
+        step = match step {
+            WorkerStep::Job(job) => worker.run(job),
+            WorkerStep::Park => {
+                let gave_way = idle.wait(&worker.parker, scheduler.is_spinning());
+                let step = scheduler.next_step(&worker.parker);
+                if gave_way {
+                    idle.record_giving_way(scheduler.has_several_runs());
+                }
+                step
+            }
+            WorkerStep::End => return,
+        };
+    }
+}
+
+struct Worker<'a> {
+    scheduler: &'a Scheduler,
+    /// Wakes this thread.
+    parker: Arc<Parker>,
+    /// Jobs taken in a row from one chain.
+    streak: u32,
+}
+
+impl Worker<'_> {
+    /// Runs a job. Returns what to do next.
+    fn run(&mut self, job: HostJob) -> WorkerStep {
+        match job {
+            HostJob::Whole(run, mut work) => {
+                if work.failure.is_none()
+                    && let Err(error) = run_in_order(&work.commands, &mut || work.event.is_stopped())
+                {
+                    work.failure = Some(self.scheduler.failure(error));
+                }
+                self.finish(run, work)
+            }
+            HostJob::Graph(run, program) => match self.start_graph(run, &program) {
+                Some(first) => self.run_commands(run, program, first),
+                None => self.scheduler.next_step(&self.parker),
+            },
+            HostJob::Command(run, program, command) => self.run_commands(run, program, command),
+        }
+    }
+
+    /// Gives the roots of a graph to the pool, all but the first, which it returns.
+    fn start_graph(&self, run: RunId, program: &HostProgram) -> Option<u32> {
+        let graph = program.graph()?;
+        graph.reset();
+        let (&first, others) = graph.roots().split_first()?;
+        if !others.is_empty() {
+            self.scheduler.push_commands(run, others.iter().copied());
+        }
+        Some(first)
+    }
+
+    /// Runs a command of a graph, then one that it made ready, and so on. The others that it made
+    /// ready go to the pool.
+    fn run_commands(&mut self, run: RunId, program: Arc<HostProgram>, mut command: u32) -> WorkerStep {
+        let Some(graph) = program.graph() else { return self.scheduler.next_step(&self.parker) };
+        // Only a loop asks.
+        let mut event = None;
+        let mut is_stopped = || {
+            event.get_or_insert_with(|| self.scheduler.event(run)).as_ref().is_some_and(|e| e.is_stopped())
+        };
+        let is_last = loop {
+            let mut failed = graph.is_poisoned(command);
+            if !failed && let Err(error) = run_command(&program, command as usize, &mut is_stopped) {
+                self.scheduler.fail(run, error);
+                failed = true;
+            }
+            let mut ready = graph
+                .successors(command)
+                .iter()
+                .copied()
+                .filter(|&next| graph.count_down(next, failed) == Readiness::Ready);
+            let own = ready.next();
+            if let Some(second) = ready.next() {
+                self.scheduler.push_commands(run, std::iter::once(second).chain(ready));
+            }
+            if graph.finish_command() {
+                break true;
+            }
+            match own {
+                Some(next) => command = next,
+                None => break false,
+            }
+        };
+        drop_commands(EnqueuedCommands::Program(program));
+        match if is_last { self.scheduler.take_work(run) } else { None } {
+            Some(work) => self.finish(run, work),
+            None => self.scheduler.next_step(&self.parker),
+        }
+    }
+
+    /// Ends a run: makes its event final, so that its followers complete after it; then releases
+    /// them; then calls the notification.
+    fn finish(&mut self, run: RunId, work: PoolWork) -> WorkerStep {
+        let outcome = work.complete();
+        self.streak = (self.streak + 1) % CHAIN_BUDGET;
+        let (step, notification) = self.scheduler.retire(run, outcome, self.streak != 0, &self.parker);
+        notify(notification);
+        step
+    }
+}
+
+fn run_in_order(commands: &EnqueuedCommands, is_stopped: &mut dyn FnMut() -> bool) -> Result<()> {
+    match commands {
+        EnqueuedCommands::Program(program) => {
+            (0..program.commands().len()).try_for_each(|index| run_command(program, index, is_stopped))
+        }
+        EnqueuedCommands::One(command) => {
+            // SAFETY: as in `run_command`.
+            unsafe { execute(command, is_stopped) }.map_err(|error| error.at_command(0))
+        }
+    }
+}
+
+fn run_command(program: &HostProgram, index: usize, is_stopped: &mut dyn FnMut() -> bool) -> Result<()> {
+    let result = program.timed(index, |command| {
+        if !program.is_enabled(index) {
+            return Ok(());
+        }
+        // SAFETY: validation has checked the operands. The caller of the enqueue vouched for the
+        // pointers, and that only what is ordered before and after touches the same bytes, an order
+        // that the schedule keeps.
+        unsafe { execute(command, is_stopped) }
+    });
+    result.map_err(|error| error.at_command(index as u32))
 }

@@ -12,10 +12,10 @@ use wakegraph_hal::{Error, EventStatus, Notification, Result};
 
 use super::parker::Parker;
 use super::schedule::{ChainId, Chains, HostJob, HostSchedule, QueueTag};
-use super::work::{Dependent, PoolWork, ReleaseRuns, RunId, WorkOutcome, notify};
-use crate::clock::now;
-use crate::completion::Watched;
-use crate::event::HostEvent;
+use super::schedule::{Dependent, PoolWork, ReleaseRuns, RunId, WorkOutcome, notify};
+use crate::events::HostEvent;
+use crate::events::Watched;
+use crate::events::now;
 
 /// The schedule of one device, shared by the pool, its threads, and events of other devices that
 /// the device's work waits for.
@@ -29,7 +29,7 @@ pub(crate) struct Scheduler {
     device: String,
 }
 
-/// What a worker should do next.
+/// Next step of a worker.
 #[derive(Debug)]
 pub(super) enum WorkerStep {
     Job(HostJob),
@@ -64,7 +64,7 @@ impl Scheduler {
         self.schedule.lock().release_chain(chain);
     }
 
-    /// Lets the workers end once everything in flight is done.
+    /// Lets the workers end once everything in flight has ended.
     pub(super) fn close(&self) {
         let mut schedule = self.schedule.lock();
         schedule.closed = true;
@@ -117,7 +117,7 @@ impl Scheduler {
         Ok(())
     }
 
-    /// Blocks until all runs of the queue that are in flight now are done. `event` is `marker`'s.
+    /// Blocks until all runs of the queue that are in flight now have ended. `event` is `marker`'s.
     pub(crate) fn join(&self, marker: PoolWork, queue: QueueTag) {
         let event = Arc::clone(&marker.event);
         let mut schedule = self.schedule.lock();
@@ -128,7 +128,7 @@ impl Scheduler {
         }
     }
 
-    /// What the worker with this parker should do next.
+    /// The next step of the worker with this parker.
     pub(super) fn next_step(&self, parker: &Arc<Parker>) -> WorkerStep {
         let mut schedule = self.schedule.lock();
         let job = schedule.pop();
@@ -145,12 +145,12 @@ impl Scheduler {
         &self.is_spinning
     }
 
-    /// Takes the work of a run whose last command is done.
+    /// Takes the work of a run whose last command has ended.
     pub(super) fn take_work(&self, run: RunId) -> Option<PoolWork> {
         self.schedule.lock().take_work(run)
     }
 
-    /// What a run signals.
+    /// The event that a run signals.
     pub(super) fn event(&self, run: RunId) -> Option<Arc<HostEvent<Dependent>>> {
         self.schedule.lock().event(run)
     }
@@ -224,7 +224,7 @@ impl Scheduler {
     ) -> WorkerStep {
         let step = match job {
             Some(job) => WorkerStep::Job(job),
-            None if schedule.is_over() => WorkerStep::End,
+            None if schedule.has_ended() => WorkerStep::End,
             None => {
                 schedule.idle.push(Arc::clone(parker));
                 return WorkerStep::Park;
@@ -237,7 +237,7 @@ impl Scheduler {
     /// Wakes the worker that parked last, if there is a job for it. Each worker that takes a job (or
     /// ends) does the same, so one wake at a time is enough.
     fn unlock_and_wake(mut schedule: MutexGuard<'_, HostSchedule>) {
-        let parker = if schedule.has_ready() || schedule.is_over() { schedule.idle.pop() } else { None };
+        let parker = if schedule.has_ready() || schedule.has_ended() { schedule.idle.pop() } else { None };
         drop(schedule);
         if let Some(parker) = parker {
             parker.wake();

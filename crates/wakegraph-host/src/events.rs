@@ -1,11 +1,14 @@
-//! Completion of one enqueue: the state shared by its event, the worker that finishes it and the
-//! threads and runs that wait for it.
+//! Events: each is the completion of one enqueue, the state shared by the event, the worker that ends the
+//! enqueue and the threads and runs that wait for it.
 //!
-//! All synchronisation of events is in this type, which knows nothing of devices: `D` is a dependent
+//! All synchronisation of events is in [`HostCompletion`], which knows nothing of devices: `D` is a dependent
 //! that has to be released.
 
+use std::any::Any;
 use std::fmt::{self, Debug};
+use std::ops::Deref;
 use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
+use std::sync::{Arc, LazyLock};
 use std::time::{Duration, Instant};
 
 use parking_lot::{Condvar, MappedMutexGuard, Mutex, MutexGuard};
@@ -13,7 +16,62 @@ use smallvec::SmallVec;
 use wakegraph_hal::support::refusal;
 use wakegraph_hal::util::OnDemand;
 use wakegraph_hal::util::deferred_drop::Failure;
-use wakegraph_hal::{EventProfile, EventStatus, Result};
+use wakegraph_hal::{DeviceId, Event, EventProfile, EventStatus, Result};
+
+/// The completion of host work on a device. What is in flight holds the event, so its handle may be dropped.
+/// `D` is what its completion releases.
+#[derive(Debug)]
+pub(super) struct HostEvent<D> {
+    device: DeviceId,
+    completion: HostCompletion<D>,
+}
+
+impl<D: Send + 'static> HostEvent<D> {
+    pub(super) fn new(device: DeviceId) -> Self {
+        Self { device, completion: HostCompletion::new() }
+    }
+
+    /// The event behind a handle, if it is of this backend.
+    pub(super) fn of(handle: &Arc<dyn Event>) -> Option<Arc<Self>> {
+        let event: Arc<dyn Any + Send + Sync> = handle.clone();
+        event.downcast().ok()
+    }
+}
+
+impl<D> Deref for HostEvent<D> {
+    type Target = HostCompletion<D>;
+
+    fn deref(&self) -> &HostCompletion<D> {
+        &self.completion
+    }
+}
+
+impl<D: Debug + Send + 'static> Event for HostEvent<D> {
+    fn as_any(&self) -> &dyn Any {
+        self
+    }
+
+    fn device(&self) -> DeviceId {
+        self.device
+    }
+
+    fn status(&self) -> EventStatus {
+        self.completion.status()
+    }
+
+    /// Returns at once when the event is idle: nothing has been enqueued that could make it final.
+    fn wait(&self, timeout: Option<Duration>) -> EventStatus {
+        self.completion.wait(timeout)
+    }
+
+    fn stop(&self) {
+        self.completion.stop();
+    }
+
+    fn profile(&self) -> Result<EventProfile> {
+        self.completion.profile()
+    }
+}
 
 /// Nothing that signals the event has been enqueued.
 const IDLE: u8 = 0;
@@ -53,7 +111,7 @@ struct HostCompletionInner<D> {
     profile: EventProfile,
 }
 
-/// What [`HostCompletion::watch`] found.
+/// Result of [`HostCompletion::watch`].
 #[derive(Debug)]
 pub(super) enum Watched {
     /// The dependent will be released by the completion.
@@ -97,7 +155,7 @@ impl<D> HostCompletion<D> {
     }
 
     /// The loops of what is enqueued are to stop.
-    pub(super) fn stop(&self) {
+    fn stop(&self) {
         self.stopped.store(true, Ordering::Relaxed);
     }
 
@@ -194,7 +252,8 @@ impl<D> HostCompletion<D> {
     }
 
     /// # Errors
-    /// [`InvalidOperation`](wakegraph_hal::ErrorKind::InvalidOperation) when it is not complete or has no times.
+    /// [`InvalidOperation`](wakegraph_hal::ErrorKind::InvalidOperation) when it is not complete or has no
+    /// times.
     pub(super) fn profile(&self) -> Result<EventProfile> {
         let inner = self.lock();
         match self.phase.load(Ordering::Acquire) {
@@ -233,7 +292,7 @@ impl<D> Default for HostCompletionInner<D> {
 }
 
 impl<D> HostCompletionInner<D> {
-    /// What this phase, read with the lock held, means.
+    /// Status that this phase, read with the lock held, stands for.
     fn status(&self, phase: u8) -> EventStatus {
         match (phase, &self.failure) {
             (IDLE, _) => EventStatus::Idle,
@@ -253,6 +312,17 @@ impl<D> Debug for HostCompletion<D> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_tuple("HostCompletion").field(&self.status()).finish()
     }
+}
+
+/// Nanoseconds since the first call, on one time line for all host devices.
+pub(super) fn now() -> u64 {
+    clock_at(Instant::now())
+}
+
+/// That clock at another moment.
+pub(super) fn clock_at(moment: Instant) -> u64 {
+    static ORIGIN: LazyLock<Instant> = LazyLock::new(Instant::now);
+    u64::try_from(moment.saturating_duration_since(*ORIGIN).as_nanos()).unwrap_or(u64::MAX)
 }
 
 #[cfg(test)]
