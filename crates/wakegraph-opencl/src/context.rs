@@ -1,8 +1,11 @@
-//! The context of a device, which all objects of the device share and keep alive.
-#![expect(unsafe_code, reason = "calls the driver")]
+//! An opened device, which all its objects share and keep alive, the driver's queues, and the driver's
+//! callbacks.
+#![expect(unsafe_code, reason = "calls the driver, which calls back")]
 
+use std::ffi::c_void;
 use std::ptr::{self, NonNull};
 use std::sync::{Arc, OnceLock};
+use std::thread;
 use std::time::Duration;
 
 use wakegraph_hal::support::device_context::DeviceContext;
@@ -13,15 +16,77 @@ use wakegraph_hal::{
     Result,
 };
 
-use super::driver_queue::DriverQueue;
-use super::features::{self, OpenclFeatures, POCL};
-use super::late_callbacks::LateCallbacks;
-use super::options::OpenclOptions;
-use super::platform::{Id, Platform};
-use super::query::{self, Query as _};
-use super::sys::{
-    self, Context, Core, DriverResult, Event, MemObject, Owned, Program, SubDevice, call, create,
+use super::platform::{
+    Id, OpenclFeatures, POCL, Platform, Query as _, event_outcome, query_device, query_event_times,
 };
+use super::sys::{
+    self, CommandQueue, Context, Core, DriverResult, Event, MemObject, OpenclFailure, Owned, Program,
+    SubDevice, adopt_event, call, create,
+};
+
+/// The form of a command-buffer on the device.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum Lowering {
+    /// Plain enqueues, one for each command.
+    Replay,
+    /// A `cl_khr_command_buffer`, where the device has it and can record every command; else as for `Replay`.
+    CommandBuffer,
+}
+
+/// Options with which [`open`](super::open) opens a device.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct OpenclOptions {
+    pub(super) lowering: Option<Lowering>,
+    pub(super) shared_memory: bool,
+}
+
+/// Forces a lowering on devices that are opened by their selector.
+const LOWERING_VARIABLE: &str = "WAKEGRAPH_OPENCL_LOWERING";
+
+impl OpenclOptions {
+    /// The defaults: recordings on devices other than CPUs that have them, and shared virtual memory
+    /// where the device has it.
+    pub fn new() -> Self {
+        Self { lowering: None, shared_memory: true }
+    }
+
+    /// Uses this lowering.
+    #[must_use]
+    pub fn lowering(self, lowering: Lowering) -> Self {
+        Self { lowering: Some(lowering), ..self }
+    }
+
+    /// Whether memory is shared virtual memory on devices that have it fine-grained, which is the
+    /// default. If not, memory is buffer objects, as on devices without it, and there are no raw
+    /// pointers.
+    #[must_use]
+    pub fn shared_memory(self, shared_memory: bool) -> Self {
+        Self { shared_memory, ..self }
+    }
+
+    /// As [`new`](Self::new), with the lowering that `WAKEGRAPH_OPENCL_LOWERING` names: `replay` or
+    /// `command-buffer`.
+    pub(super) fn from_environment() -> Self {
+        let variable = LOWERING_VARIABLE;
+        let lowering = match std::env::var(variable).unwrap_or_default().as_str() {
+            "" => None,
+            "replay" => Some(Lowering::Replay),
+            "command-buffer" => Some(Lowering::CommandBuffer),
+            other => {
+                let why = "neither 'replay' nor 'command-buffer'";
+                tracing::warn!(target: "wakegraph::opencl", variable, other, why);
+                None
+            }
+        };
+        Self { lowering, ..Self::new() }
+    }
+}
+
+impl Default for OpenclOptions {
+    fn default() -> Self {
+        Self::new()
+    }
+}
 
 /// The context of a device.
 #[derive(Debug)]
@@ -37,8 +102,6 @@ pub(super) struct OpenclContext {
     pub(super) options: OpenclOptions,
     /// The programs by their code (`program.rs`).
     pub(super) programs: ProgramCache<Vec<u8>, Owned<Program>>,
-    /// Where a thread that waits makes late callbacks come earlier.
-    pub(super) late_callbacks: Option<Arc<LateCallbacks>>,
     pub(super) health: DeviceHealth,
     /// An in-order queue without profiling for the backend's own reads, writes and recordings.
     service: OnceLock<DriverQueue>,
@@ -77,8 +140,8 @@ impl OpenclContext {
         options: OpenclOptions,
     ) -> DriverResult<Self> {
         let core = platform.core;
-        let query = query::device(core, id.raw());
-        let features = OpenclFeatures::read(&query, &platform.name, &options);
+        let query = query_device(core, id.raw());
+        let features = OpenclFeatures::read(&query, &platform.name, options.shared_memory);
         let driver = query.text(sys::CL_DRIVER_VERSION)?;
         let health = DeviceHealth::new(selector.clone());
         let info = DeviceInfo {
@@ -96,11 +159,10 @@ impl OpenclContext {
             raw: Arc::clone(raw),
             id,
             info,
-            capabilities: features::capabilities(&query, &platform.name, &features, alone)?,
+            capabilities: features.capabilities(&query, &platform.name, alone)?,
             features,
             options,
             programs: ProgramCache::new(PROGRAMS),
-            late_callbacks: features.waiting_runs_kernels.then(Arc::default),
             health,
             service: OnceLock::new(),
             part,
@@ -185,7 +247,7 @@ impl OpenclContext {
     /// Whether the device works, and if not, why.
     pub(super) fn status(&self) -> Result<()> {
         self.health.status()?;
-        match query::device(self.core, self.id.raw()).value::<u32>(sys::CL_DEVICE_AVAILABLE) {
+        match query_device(self.core, self.id.raw()).value::<u32>(sys::CL_DEVICE_AVAILABLE) {
             Ok(0) => {
                 let why = "the driver says that the device is not available";
                 Err(self.error(Error::new(ErrorKind::DeviceLost, why)))
@@ -233,7 +295,7 @@ impl OpenclContext {
         /// With the pauses between them, some milliseconds.
         const MOST_TRIES: usize = 50;
         let tries = if self.features.late_times { MOST_TRIES } else { 1 };
-        until_available(tries, || query::event_times(self.core, event.raw()).value(what))
+        until_available(tries, || query_event_times(self.core, event.raw()).value(what))
     }
 }
 
@@ -256,4 +318,170 @@ fn until_available<T>(most_tries: usize, mut read: impl FnMut() -> DriverResult<
         std::thread::sleep(Duration::from_micros(20));
     }
     read()
+}
+
+/// A queue of the driver.
+#[derive(Debug)]
+pub(super) struct DriverQueue {
+    pub(super) core: &'static Core,
+    pub(super) raw: Owned<CommandQueue>,
+    pub(super) order: QueueOrder,
+    pub(super) profiling: bool,
+    /// With profiling, where the driver's markers have no times: a byte, of which a fill stands in for a
+    /// marker.
+    marker_byte: Option<Owned<MemObject>>,
+}
+
+impl DriverQueue {
+    pub(super) fn raw(&self) -> sys::cl_command_queue {
+        self.raw.raw()
+    }
+
+    /// Flushes after an enqueue, which does not fail any more.
+    pub(super) fn flush_enqueued(&self) {
+        sys::report(self.flush(), "a queue was not flushed");
+    }
+
+    pub(super) fn flush(&self) -> DriverResult {
+        // SAFETY: the queue is alive.
+        unsafe { call!(self.core, clFlush(self.raw())) }
+    }
+
+    pub(super) fn finish(&self) -> DriverResult {
+        // SAFETY: the queue is alive.
+        unsafe { call!(self.core, clFinish(self.raw())) }
+    }
+
+    /// Waits until the event of a marker behind everything enqueued so far is complete.
+    pub(super) fn wait_for_marker(&self) -> DriverResult {
+        if let Some(marker) = self.marker(&[])? {
+            wait_for(self.core, marker.raw());
+        }
+        Ok(())
+    }
+
+    /// Has everything that is enqueued from now on wait for these events. Gives an event of that moment, if
+    /// one is wanted.
+    pub(super) fn barrier(
+        &self,
+        wait: &[sys::cl_event],
+        wants_event: bool,
+    ) -> DriverResult<Option<Owned<Event>>> {
+        if wait.is_empty() && !wants_event {
+            return Ok(None);
+        }
+        let (queue, (waits, list), mut event) = (self.raw(), sys::list(wait), ptr::null_mut());
+        let own_event = wants_event && self.marker_byte.is_none();
+        let place = if own_event { &raw mut event } else { ptr::null_mut() };
+        // SAFETY: the queue and the events are alive.
+        unsafe { call!(self.core, clEnqueueBarrierWithWaitList(queue, waits, list, place)) }?;
+        match &self.marker_byte {
+            Some(byte) if wants_event => self.clear(byte, 1, &[]).map(Some),
+            _ => own_event.then(|| adopt_event(self.core, event)).transpose(),
+        }
+    }
+
+    /// The event of a marker behind `wait` or, if that is empty, behind everything enqueued so far.
+    /// If the driver refuses even a marker, this blocks until both have ended, and there is no event.
+    pub(super) fn marker(&self, wait: &[sys::cl_event]) -> DriverResult<Option<Owned<Event>>> {
+        let Some(byte) = &self.marker_byte else { return self.plain_marker(wait) };
+        if self.order == QueueOrder::InOrder || !wait.is_empty() {
+            return self.clear(byte, 1, wait).map(Some).or_else(|_| self.plain_marker(wait));
+        }
+        // A fill without a wait list would not wait for what else is in the queue.
+        let Some(marker) = self.plain_marker(&[])? else { return Ok(None) };
+        Ok(Some(self.clear(byte, 1, &[marker.raw()]).unwrap_or(marker)))
+    }
+
+    /// The event of a marker behind an event that need not have ended before the call returns.
+    pub(super) fn marker_behind(&self, event: &Owned<Event>) -> DriverResult<Owned<Event>> {
+        let events = [event.raw()];
+        match &self.marker_byte {
+            Some(byte) => self.clear(byte, 1, &events).or_else(|_| self.enqueue_marker(&events)),
+            None => self.enqueue_marker(&events),
+        }
+    }
+
+    /// Fills memory that nothing else uses yet, of `len` bytes, with 0. Gives the event of the fill.
+    pub(super) fn clear(
+        &self,
+        memory: &Owned<MemObject>,
+        len: usize,
+        wait: &[sys::cl_event],
+    ) -> DriverResult<Owned<Event>> {
+        let (queue, (waits, list), mut event) = (self.raw(), sys::list(wait), ptr::null_mut());
+        let (to, zero, place) = (memory.raw(), 0_u8, &raw mut event);
+        let from = (&raw const zero).cast();
+        // SAFETY: the memory has as many bytes, nothing reads it, and the driver copies the pattern; the
+        // events are alive.
+        unsafe { call!(self.core, clEnqueueFillBuffer(queue, to, from, 1, 0, len, waits, list, place)) }?;
+        adopt_event(self.core, event)
+    }
+
+    fn plain_marker(&self, events: &[sys::cl_event]) -> DriverResult<Option<Owned<Event>>> {
+        if let Ok(event) = self.enqueue_marker(events) {
+            return Ok(Some(event));
+        }
+        self.finish()?;
+        for &event in events {
+            wait_for(self.core, event);
+        }
+        Ok(None)
+    }
+
+    fn enqueue_marker(&self, events: &[sys::cl_event]) -> DriverResult<Owned<Event>> {
+        let (queue, (waits, list), mut event) = (self.raw(), sys::list(events), ptr::null_mut());
+        let place = &raw mut event;
+        // SAFETY: the queue and the events are alive.
+        unsafe { call!(self.core, clEnqueueMarkerWithWaitList(queue, waits, list, place)) }?;
+        adopt_event(self.core, event)
+    }
+}
+
+/// Calls `then` with the outcome of an event once it has ended: 0, or an error code. It is called on the
+/// driver's thread, inside this call, or on this thread after a wait if the driver refuses the callback.
+/// Callers hold no lock. `then` keeps the event alive, and does not panic.
+pub(super) fn when_ended<F>(core: &Core, event: sys::cl_event, then: F)
+where
+    F: FnOnce(sys::cl_int) + Send + 'static,
+{
+    let (then, complete) = (Box::into_raw(Box::new(then)), sys::CL_COMPLETE as sys::cl_int);
+    // SAFETY: the event is alive. The callback is called at most once, and takes the box then.
+    let set = unsafe { call!(core, clSetEventCallback(event, complete, Some(on_event::<F>), then.cast())) };
+    if let Err(OpenclFailure { call, code }) = set {
+        tracing::warn!(target: "wakegraph::opencl", call, code, "a callback was refused");
+        // SAFETY: made above; a refused callback is not called.
+        let then = unsafe { Box::from_raw(then) };
+        then(wait_for(core, event));
+    }
+}
+
+/// Blocks until the event has ended, and gives its outcome: 0, or an error code.
+pub(super) fn wait_for(core: &Core, event: sys::cl_event) -> sys::cl_int {
+    loop {
+        // SAFETY: the event is alive.
+        let waited = unsafe { call!(core, clWaitForEvents(1, &raw const event)) };
+        if let Ok(Some(outcome)) = event_outcome(core, event) {
+            return outcome;
+        }
+        // The driver could not wait, or not say how the event ended.
+        if let Err(OpenclFailure { call, code }) = waited {
+            tracing::debug!(target: "wakegraph::opencl", call, code, "a wait failed");
+        }
+        thread::sleep(BETWEEN_WAITS);
+    }
+}
+
+/// The pause after a wait that has failed.
+const BETWEEN_WAITS: Duration = Duration::from_micros(100);
+
+/// The driver's callback.
+unsafe extern "C" fn on_event<F: FnOnce(sys::cl_int)>(
+    _: sys::cl_event,
+    code: sys::cl_int,
+    then: *mut c_void,
+) {
+    // SAFETY: the box that `when_ended` gave to the driver, which gives it back once.
+    let then = unsafe { Box::from_raw(then.cast::<F>()) };
+    then(code.min(sys::CL_SUCCESS));
 }

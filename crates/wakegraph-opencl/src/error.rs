@@ -5,7 +5,7 @@ use wakegraph_hal::{Error, ErrorKind};
 use super::sys::{self, OpenclFailure};
 
 /// Whether the code says that the device itself has failed, whatever was asked of it.
-pub(super) fn is_fatal(code: sys::cl_int) -> bool {
+fn is_fatal(code: sys::cl_int) -> bool {
     /// NVIDIA's code for a fault of a kernel.
     const NVIDIA_FAULT: sys::cl_int = -9999;
     matches!(code, sys::CL_DEVICE_NOT_AVAILABLE | sys::CL_INVALID_COMMAND_QUEUE | NVIDIA_FAULT)

@@ -12,9 +12,9 @@ use wakegraph_hal::support::refusal::{foreign, idle_wait};
 use wakegraph_hal::{Error, ErrorKind, MemoryDesc, MemoryKind, Result};
 
 use super::context::OpenclContext;
+use super::events::{OpenclEvent, OpenclSignal};
 use super::memory::{OpenclAllocation, OpenclMemory};
-use super::query::{self, Query as _};
-use super::signal::{OpenclEvent, OpenclSignal};
+use super::platform::{Query as _, query_context, query_event, query_memory, query_queue};
 use super::sys::{self, Context, Core, Owned, call};
 
 /// Takes a reference by the driver's function for this kind of object.
@@ -39,7 +39,7 @@ pub(super) unsafe fn context(
     if context.is_null() {
         return Err(invalid("a null handle is no context"));
     }
-    let devices = query::context(core, context).values::<usize>(sys::CL_CONTEXT_DEVICES)?;
+    let devices = query_context(core, context).values::<usize>(sys::CL_CONTEXT_DEVICES)?;
     if !devices.contains(&device.addr()) {
         return Err(invalid("the device is not one of the context's")
             .help("give a device that the context was created for"));
@@ -55,7 +55,7 @@ pub(super) unsafe fn memory(
     len: usize,
 ) -> Result<OpenclMemory> {
     let (core, invalid) = (context.core, |why| Error::new(ErrorKind::InvalidArgument, why));
-    let query = query::memory(core, handle);
+    let query = query_memory(core, handle);
     check_context(context, query.value(sys::CL_MEM_CONTEXT)?, "memory object")?;
     let kind: sys::cl_mem_object_type = query.value(sys::CL_MEM_TYPE)?;
     if kind != sys::CL_MEM_OBJECT_BUFFER {
@@ -91,7 +91,7 @@ pub(super) unsafe fn memory(
 /// # Safety
 /// The handle is that of a live event.
 pub(super) unsafe fn event(context: &Arc<OpenclContext>, handle: *mut c_void) -> Result<OpenclEvent> {
-    let (core, query) = (context.core, query::event(context.core, handle));
+    let (core, query) = (context.core, query_event(context.core, handle));
     check_context(context, query.value(sys::CL_EVENT_CONTEXT)?, "event")?;
     let event = retain!(core, clRetainEvent(handle));
     // A command never runs that stays in a queue without a flush. User events have no queue.
@@ -113,7 +113,7 @@ pub(super) unsafe fn order_after(
     if queue.is_null() {
         return Err(Error::new(ErrorKind::InvalidArgument, "a null handle is no queue"));
     }
-    let query = query::queue(context.core, queue);
+    let query = query_queue(context.core, queue);
     check_context(context, query.value(sys::CL_QUEUE_CONTEXT)?, "queue")?;
     let mut signals: SmallVec<[Arc<OpenclSignal>; 4]> = SmallVec::new();
     for event in events {

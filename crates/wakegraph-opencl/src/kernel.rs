@@ -21,8 +21,8 @@ use wakegraph_hal::{Error, ErrorKind, Kernel, KernelArg, KernelDesc, Param, Rang
 
 use super::context::OpenclContext;
 use super::memory::OpenclMemory;
+use super::platform::{Query as _, query_kernel, query_kernel_argument, query_kernel_on_device};
 use super::program::{self, Code};
-use super::query::{self, Query as _};
 use super::sys::{self, DriverResult, MemObject, Owned, Program, call, create};
 
 /// A kernel of a built program.
@@ -84,7 +84,7 @@ impl OpenclKernel {
             _ => failure.into(),
         })?;
         check_parameters(context, kernel.raw(), desc, &code, portable)?;
-        let query = query::kernel_on_device(context.core, kernel.raw(), context.id.raw());
+        let query = query_kernel_on_device(context.core, kernel.raw(), context.id.raw());
         let required = query.value::<[usize; 3]>(sys::CL_KERNEL_COMPILE_WORK_GROUP_SIZE)?;
         let required = (required != [0; 3]).then_some(required);
         Ok(Self {
@@ -213,9 +213,9 @@ fn check_parameters(
     portable: bool,
 ) -> Result<()> {
     let core = context.core;
-    let count: sys::cl_uint = query::kernel(core, kernel).value(sys::CL_KERNEL_NUM_ARGS)?;
+    let count: sys::cl_uint = query_kernel(core, kernel).value(sys::CL_KERNEL_NUM_ARGS)?;
     let found = |index: usize| {
-        let query = query::kernel_argument(core, kernel, index as sys::cl_uint);
+        let query = query_kernel_argument(core, kernel, index as sys::cl_uint);
         let type_name = || query.text(sys::CL_KERNEL_ARG_TYPE_NAME).ok().filter(|name| !name.is_empty());
         let elements = || type_name().map(|pointer| FoundType::behind(&pointer));
         Some(match query.value(sys::CL_KERNEL_ARG_ADDRESS_QUALIFIER).ok()? {

@@ -22,49 +22,62 @@
 //! Drivers do not agree on what an event reports whose wait list failed, so a signal keeps the signals
 //! that it depends on, and inherits their failures.
 //!
-//! # Files
+//! # Reading order
 //!
-//! Each imports only from those above it: `sys` `error` `query` `options` `features` `platform`
-//! `callback` `driver_queue` `context` `program` `memory` `kernel` `operation` `lower` `signal`
-//! `replay` `recording` `foreign` `queue` `mutable` `update` `command_buffer` `device`. The backend
-//! imports only `types`, `util` and `hal`.
+//! Each file uses only files before it in this list. Of this workspace, they know `wakegraph-hal` only.
+//!
+//! | file | about |
+//! |---|---|
+//! | `sys` | OpenCL's types and functions |
+//! | `error` | the meaning of the driver's error codes |
+//! | `platform` | platforms, their devices and what these can do; questions to the driver |
+//! | `context` | an opened device with its options, the driver's queues and callbacks |
+//! | `memory` | allocations |
+//! | `program`, `kernel` | built programs; kernels, and an instance for each launch |
+//! | `lower` | commands become operations, which are enqueued or recorded |
+//! | `events` | the signal of an enqueue |
+//! | `foreign` | objects of other libraries |
+//! | `recording` | both forms of a command-buffer on the device, and updates of either |
+//! | `queue` | queues, and what is enqueued on them: command-buffers, single commands, stream tasks |
+//! | `lib` | devices, and how they are found and opened |
+#![expect(unsafe_code, reason = "calls the driver, and vouches for the backend")]
 
-mod callback;
-mod command_buffer;
 mod context;
-mod device;
-mod driver_queue;
 mod error;
-mod features;
+mod events;
 mod foreign;
-mod host_copy;
 mod kernel;
-mod late_callbacks;
 mod lower;
 mod memory;
-mod mutable;
-mod operation;
-mod options;
 mod platform;
 mod program;
-mod query;
 mod queue;
 mod recording;
-mod replay;
-mod signal;
-mod stream_task;
 mod sys;
 #[cfg(test)]
 mod tests;
-mod update;
 
+use std::any::Any;
 use std::ffi::c_void;
+use std::num::NonZeroUsize;
+use std::ptr;
 use std::sync::Arc;
 
-use device::OpenclDevice;
-pub use options::{Lowering, OpenclOptions};
 use wakegraph_hal::support::open_devices::OpenDevices;
-use wakegraph_hal::{Backend, Device, Result};
+use wakegraph_hal::{
+    Backend, Capabilities, ClockSample, CommandBuffer, CommandBufferDesc, Device, DeviceInfo, Error,
+    ErrorKind, Event, EventDesc, Kernel, KernelDesc, Memory, MemoryDesc, Queue, QueueDesc, QueueOrder,
+    Result,
+};
+
+use context::OpenclContext;
+pub use context::{Lowering, OpenclOptions};
+use events::OpenclEvent;
+use kernel::OpenclKernel;
+use memory::OpenclMemory;
+use platform::{Id, Platform, PlatformDevice};
+use queue::{OpenclCommandBuffer, OpenclQueue};
+use sys::{DriverResult, SubDevice, call};
 
 /// The backend that finds OpenCL's devices.
 #[derive(Clone, Copy, Debug)]
@@ -109,8 +122,7 @@ impl Backend for OpenclBackend {
 /// ```
 ///
 /// # Errors
-/// [`Unavailable`](wakegraph_hal::ErrorKind::Unavailable) without an OpenCL library, or without a device of this
-/// index.
+/// [`Unavailable`](ErrorKind::Unavailable) without an OpenCL library, or without a device of this index.
 pub fn open(index: usize, options: OpenclOptions) -> Result<Arc<dyn Device>> {
     Ok(Arc::new(OpenclDevice::open(index, options)?))
 }
@@ -122,12 +134,11 @@ pub fn open(index: usize, options: OpenclOptions) -> Result<Arc<dyn Device>> {
 /// returns a new object for the same hardware.
 ///
 /// # Errors
-/// [`InvalidArgument`](wakegraph_hal::ErrorKind::InvalidArgument) when the context does not have the device, or the
-/// device is only a part of one; [`Unavailable`](wakegraph_hal::ErrorKind::Unavailable) without an OpenCL library.
+/// [`InvalidArgument`](ErrorKind::InvalidArgument) when the context does not have the device, or the device
+/// is only a part of one; [`Unavailable`](ErrorKind::Unavailable) without an OpenCL library.
 ///
 /// # Safety
 /// `context` is null or a live context of the OpenCL library that this crate loads.
-#[expect(unsafe_code, reason = "takes handles of other libraries")]
 pub unsafe fn open_in_context(
     context: *mut c_void,
     device: *mut c_void,
@@ -135,4 +146,192 @@ pub unsafe fn open_in_context(
 ) -> Result<Arc<dyn Device>> {
     // SAFETY: passed on to the caller.
     Ok(Arc::new(unsafe { OpenclDevice::open_in_context(context, device, options) }?))
+}
+
+/// A device. Its objects keep its context alive, so the device itself may be dropped before them.
+#[derive(Debug)]
+struct OpenclDevice {
+    context: Arc<OpenclContext>,
+}
+
+impl OpenclDevice {
+    fn open(index: usize, options: OpenclOptions) -> Result<Self> {
+        let devices = platform::devices()?;
+        let Some(PlatformDevice { platform, id, .. }) = devices.get(index) else {
+            let why = format!("there is no OpenCL device {index}: there are {}", devices.len());
+            return Err(Error::new(ErrorKind::Unavailable, why).help(
+                "count from 0, or select by name; `opencl::open` says in which order devices are counted",
+            ));
+        };
+        Self::of(platform, *id, format!("opencl:{index}"), options)
+    }
+
+    fn of(platform: &Arc<Platform>, id: Id, selector: String, options: OpenclOptions) -> Result<Self> {
+        let (raw, alone) = platform.context(id)?;
+        let context = OpenclContext::new(platform, &raw, alone, id, None, selector, options)?;
+        Ok(Self { context: Arc::new(context) })
+    }
+
+    /// A device in a context of the application's.
+    ///
+    /// # Safety
+    /// The context is null or live.
+    unsafe fn open_in_context(
+        context: *mut c_void,
+        device: *mut c_void,
+        options: OpenclOptions,
+    ) -> Result<Self> {
+        let devices = platform::devices()?;
+        let index = devices.iter().position(|found| found.id.raw() == device);
+        let Some((index, found)) = index.and_then(|index| Some((index, devices.get(index)?))) else {
+            let why = "the handle is not that of a whole device of any platform";
+            return Err(Error::new(ErrorKind::InvalidArgument, why));
+        };
+        let platform = &found.platform;
+        // SAFETY: passed on to the caller.
+        let (raw, count) = unsafe { foreign::context(platform.core, context, device) }?;
+        let selector = format!("opencl:{index}");
+        let raw = Arc::new(raw);
+        let context = OpenclContext::new(platform, &raw, count == 1, found.id, None, selector, options)?;
+        Ok(Self { context: Arc::new(context) })
+    }
+
+    /// A device whose driver functions `change` has replaced.
+    #[cfg(test)]
+    fn open_changed(
+        index: usize,
+        options: OpenclOptions,
+        change: impl FnOnce(&mut Platform),
+    ) -> Result<Self> {
+        let found = &platform::devices()?[index];
+        let mut platform = found.platform.again()?;
+        change(&mut platform);
+        Self::of(&Arc::new(platform), found.id, format!("opencl:{index} (changed)"), options)
+    }
+
+    /// Parts of `units` compute units each.
+    fn split(&self, count: usize, units: usize) -> DriverResult<Vec<Arc<dyn Device>>> {
+        let OpenclContext { core, platform, id, options, info, .. } = &*self.context;
+        let mut properties = vec![sys::CL_DEVICE_PARTITION_BY_COUNTS];
+        properties.extend(std::iter::repeat_n(units as sys::cl_device_partition_property, count));
+        properties.extend([sys::CL_DEVICE_PARTITION_BY_COUNTS_LIST_END, 0]);
+        let mut raw = vec![ptr::null_mut(); count];
+        let (room, mut found) = (count as sys::cl_uint, 0);
+        let (from, list, places) = (id.raw(), properties.as_ptr(), raw.as_mut_ptr());
+        // SAFETY: the list ends in 0, and there is room for as many devices as it asks for.
+        unsafe { call!(core, clCreateSubDevices(from, list, room, places, &raw mut found)) }?;
+        let parts = raw.into_iter().map(|part| {
+            Ok(sys::adopt::<SubDevice>(core, sys::object("clCreateSubDevices", sys::CL_SUCCESS, part)?))
+        });
+        let parts = parts.collect::<DriverResult<Vec<_>>>()?;
+        let ids: Vec<_> = parts.iter().map(|part| Id(part.raw())).collect();
+        let (raw, alone) = (Arc::new(platform::create_context(core, &ids)?), count == 1);
+        let devices = parts.into_iter().zip(ids).enumerate().map(|(number, (part, id))| {
+            let selector = format!("{} (part {number} of {count})", info.selector);
+            let options = options.clone();
+            let context = OpenclContext::new(platform, &raw, alone, id, Some(part), selector, options)?;
+            Ok(Arc::new(Self { context: Arc::new(context) }) as Arc<dyn Device>)
+        });
+        devices.collect()
+    }
+}
+
+// SAFETY: the backend meets the contract, as the conformance suite shows on two drivers: memory
+// lives as long as its object, the driver starts work after its wait list, and an event is complete
+// once the driver reports that for the last command.
+unsafe impl Device for OpenclDevice {
+    fn as_any(&self) -> &dyn Any {
+        self
+    }
+
+    fn info(&self) -> &DeviceInfo {
+        &self.context.info
+    }
+
+    fn capabilities(&self) -> &Capabilities {
+        &self.context.capabilities
+    }
+
+    fn status(&self) -> Result<()> {
+        self.context.status()
+    }
+
+    fn may_still_run(&self) -> bool {
+        self.context.health.may_still_run()
+    }
+
+    fn clock(&self) -> Result<ClockSample> {
+        self.context.clock().map_err(|failure| self.context.error(failure))
+    }
+
+    fn allocate(&self, desc: &MemoryDesc) -> Result<Arc<dyn Memory>> {
+        let memory = OpenclMemory::allocate(&self.context, desc);
+        Ok(Arc::new(memory.map_err(|error| self.context.error(error))?))
+    }
+
+    fn create_kernel(&self, desc: &KernelDesc<'_>) -> Result<Arc<dyn Kernel>> {
+        let kernel = OpenclKernel::load(&self.context, desc);
+        Ok(Arc::new(kernel.map_err(|error| self.context.error(error))?))
+    }
+
+    fn create_queue(&self, desc: &QueueDesc) -> Result<Arc<dyn Queue>> {
+        if desc.order == QueueOrder::OutOfOrder && !self.context.capabilities.out_of_order_queues {
+            let why = "the device has no out-of-order queues";
+            return Err(self.context.error(Error::new(ErrorKind::FeatureNotSupported, why)));
+        }
+        let queue = OpenclQueue::create(&self.context, *desc);
+        Ok(Arc::new(queue.map_err(|failure| self.context.error(failure))?))
+    }
+
+    fn create_event(&self, _: &EventDesc) -> Result<Arc<dyn Event>> {
+        Ok(Arc::new(OpenclEvent::new(&self.context)))
+    }
+
+    fn create_command_buffer(&self, desc: &CommandBufferDesc) -> Result<Box<dyn CommandBuffer>> {
+        Ok(Box::new(OpenclCommandBuffer::new(&self.context, *desc)))
+    }
+
+    unsafe fn import_memory(&self, handle: *mut c_void, len: usize) -> Result<Arc<dyn Memory>> {
+        // SAFETY: passed on to the caller.
+        Ok(Arc::new(unsafe { foreign::memory(&self.context, handle, len) }?))
+    }
+
+    unsafe fn import_event(&self, handle: *mut c_void) -> Result<Arc<dyn Event>> {
+        // SAFETY: passed on to the caller.
+        Ok(Arc::new(unsafe { foreign::event(&self.context, handle) }?))
+    }
+
+    unsafe fn order_after(&self, queue: *mut c_void, events: &[&dyn Event]) -> Result<()> {
+        // SAFETY: passed on to the caller.
+        unsafe { foreign::order_after(&self.context, queue, events) }
+    }
+
+    /// Memory does not leave its context.
+    fn can_access(&self, memory: &dyn Memory) -> bool {
+        memory.as_any().downcast_ref::<OpenclMemory>().is_some_and(|memory| memory.is_in(&self.context))
+    }
+
+    fn can_wait_for(&self, other: &dyn Device) -> bool {
+        other
+            .as_any()
+            .downcast_ref::<Self>()
+            .is_some_and(|other| other.context.shares_memory_with(&self.context))
+    }
+
+    /// Parts of equally many compute units. They share a context with each other, not with the whole device.
+    fn sub_devices(&self, count: NonZeroUsize) -> Result<Vec<Arc<dyn Device>>> {
+        let units = self.context.info.compute_units;
+        let refused = |why: String| {
+            self.context
+                .error(Error::new(ErrorKind::FeatureNotSupported, why))
+                .help("split into at most as many devices as there are compute units")
+        };
+        if units / count == 0 {
+            return Err(refused(format!("{units} compute units cannot be split into {count} devices")));
+        }
+        self.split(count.get(), units / count).map_err(|failure| {
+            refused(format!("the driver does not split the device into {count}"))
+                .caused_by(Error::from(failure))
+        })
+    }
 }

@@ -103,7 +103,7 @@ impl HostBlock {
         let (queue, start) = (service.raw(), self.start.as_ptr().cast());
         let (none, event) = (ptr::null(), ptr::null_mut());
         // SAFETY: the buffer object is mapped at this address, and nothing uses the block any more. The
-        // driver keeps the buffer object until the command is over.
+        // driver keeps the buffer object until the command has ended.
         unsafe {
             call!(self.context.core, clEnqueueUnmapMemObject(queue, buffer.raw(), start, 0, none, event))
         }?;
@@ -166,7 +166,7 @@ impl OpenclAllocation {
     ) -> Result<()> {
         let buffer = self.buffer.as_ref().ok_or_else(|| foreign("memory"))?;
         // Not by a blocking transfer: on Intel's CPU runtime (2026.2), a blocking write of a few bytes
-        // is not over when it returns.
+        // has not ended when it returns.
         let transferred = self.context.service().and_then(|queue| {
             transfer(self.context.core, queue.raw(), buffer.raw())?;
             queue.finish()

@@ -10,7 +10,7 @@ use wakegraph_hal::{Error, ErrorKind, Result};
 
 use super::context::OpenclContext;
 use super::error::describe;
-use super::query::{self, Query as _};
+use super::platform::{Query as _, query_program_on_device};
 use super::sys::{self, DriverResult, OpenclFailure, Owned, Program, call, create};
 
 /// Makes programs keep the kinds of arguments, which are compared with the kernel's declaration. Without
@@ -111,7 +111,7 @@ fn not_built(
     if let sys::CL_OUT_OF_HOST_MEMORY | sys::MISSING_FUNCTION = failure.code {
         return failure.into();
     }
-    let query = query::program_on_device(context.core, program.raw(), context.id.raw());
+    let query = query_program_on_device(context.core, program.raw(), context.id.raw());
     let log = query.text(sys::CL_PROGRAM_BUILD_LOG).unwrap_or_default();
     let code_name = describe(failure.code);
     let (what, remedy) = match code {

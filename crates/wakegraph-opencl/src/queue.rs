@@ -1,4 +1,5 @@
-//! Queues, and the one way in which anything is enqueued on them.
+//! Queues, and the one way in which anything is enqueued on them: command-buffers, single commands, and the
+//! user's own calls.
 #![expect(unsafe_code, reason = "implements enqueues, whose safety is the caller's to keep")]
 
 use std::any::Any;
@@ -8,21 +9,22 @@ use parking_lot::Mutex;
 use smallvec::SmallVec;
 use wakegraph_hal::support::command_list::CommandList;
 use wakegraph_hal::support::dependency::Dependencies;
+use wakegraph_hal::support::list_update::ReplacedParts;
 use wakegraph_hal::support::lowering::After;
-use wakegraph_hal::support::refusal::foreign;
+use wakegraph_hal::support::recorded_commands::RecordedCommands;
+use wakegraph_hal::support::refusal::{self, foreign};
+use wakegraph_hal::support::retired::Retired;
 use wakegraph_hal::support::signals::{EnqueueSignal, ResolvedWaitList};
 use wakegraph_hal::{
-    Command, DeviceId, Error, Notification, Queue, QueueDesc, QueueOrder, Result, Signal, WaitList,
+    Appended, Command, CommandBuffer, CommandBufferDesc, CommandBufferInfo, CommandUpdate, DeviceId, Error,
+    NativeCommand, NativeStream, Notification, Progress, Queue, QueueDesc, QueueOrder, Result, Signal,
+    SyncPoint, WaitList,
 };
 
-use super::callback;
-use super::context::OpenclContext;
-use super::driver_queue::DriverQueue;
-use super::lower::lower;
-use super::operation::OpenclOperation;
-use super::recording::OpenclRecording;
-use super::replay::ReplayTarget;
-use super::signal::{ForeignSignals, OpenclEvent, OpenclSignal, StartedWork, TimesWanted};
+use super::context::{DriverQueue, Lowering, OpenclContext, wait_for};
+use super::events::{EnqueueTimes, ForeignSignals, OpenclEvent, OpenclSignal, StartedWork, TimesWanted};
+use super::lower::{OpenclOperation, lower};
+use super::recording::{OpenclRecording, ReplayTarget};
 use super::sys::{self, DriverResult, Event, OpenclFailure, Owned};
 
 /// A queue.
@@ -35,19 +37,19 @@ pub(super) struct OpenclQueue {
     /// For what is timed, if the queue itself has no profiling.
     profiled: OnceLock<Arc<DriverQueue>>,
     /// Whether the last enqueue went to `profiled`. Held while enqueueing: an enqueue is several calls.
-    pub(super) on_profiled: Mutex<bool>,
+    on_profiled: Mutex<bool>,
 }
 
 /// The commands of one enqueue.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct EnqueueRequest<'a> {
+struct EnqueueRequest<'a> {
     pub(super) list: &'a CommandList<OpenclOperation>,
-    /// The same commands, recorded.
+    /// A recording of these commands.
     pub(super) recording: Option<&'a OpenclRecording>,
     /// Which times are wanted, beyond those that the queue keeps.
     pub(super) times: TimesWanted,
-    /// An earlier enqueue of the same commands, which must be over first.
-    pub(super) previous: Option<&'a Arc<OpenclSignal>>,
+    /// An earlier enqueue of the same commands, which must have ended first.
+    previous: Option<&'a Arc<OpenclSignal>>,
 }
 
 impl OpenclQueue {
@@ -80,7 +82,7 @@ impl OpenclQueue {
     ///
     /// # Safety
     /// As for [`CommandBuffer::enqueue`](wakegraph_hal::CommandBuffer::enqueue).
-    pub(super) unsafe fn submit(
+    unsafe fn submit(
         &self,
         request: EnqueueRequest<'_>,
         wait: WaitList<'_>,
@@ -114,7 +116,7 @@ impl OpenclQueue {
         })
     }
 
-    pub(super) fn wait_list(&self, wait: WaitList<'_>) -> Result<OpenclWaitList> {
+    fn wait_list(&self, wait: WaitList<'_>) -> Result<OpenclWaitList> {
         let can_wait = |other: &OpenclContext| other.shares_memory_with(&self.context);
         let resolved = ResolvedWaitList::of(wait, |event| OpenclEvent::awaited(event, can_wait))?;
         let mut waits = OpenclWaitList { failure: resolved.failure, ..OpenclWaitList::default() };
@@ -130,7 +132,7 @@ impl OpenclQueue {
                 waits.order.push(signal);
             }
         }
-        // They may have failed before what they wait for was over.
+        // They may have failed before what they wait for had ended.
         for signal in resolved.failed {
             if let Some(end) = signal.late_end() {
                 waits.events.push(end);
@@ -142,7 +144,7 @@ impl OpenclQueue {
 
     /// Selects the driver's queue as [`select`](Self::select) does, and has what is enqueued there
     /// from now on wait. Gives the queue, and an event of this moment if times are wanted.
-    pub(super) fn begin(
+    fn begin(
         &self,
         timed: bool,
         waits: &mut OpenclWaitList,
@@ -158,7 +160,7 @@ impl OpenclQueue {
         Ok((Arc::clone(queue), start))
     }
 
-    /// Has the device notify when the signal is over, if it does so. Callers hold no lock.
+    /// Has the device notify when the signal has ended, if it does so. Callers hold no lock.
     pub(super) fn notify(&self, signal: Arc<OpenclSignal>, notification: Option<Notification>) {
         if let Some(notification) = notification.filter(|_| self.context.capabilities.notifies) {
             signal.notify(notification);
@@ -278,7 +280,7 @@ impl OpenclWaitList {
     fn wait_for_each(&self, queue: &DriverQueue) {
         for &event in &self.events {
             if queue.barrier(&[event], false).is_err() {
-                callback::wait(queue.core, event);
+                wait_for(queue.core, event);
             }
         }
     }
@@ -330,5 +332,235 @@ impl Queue for OpenclQueue {
         self.driver_queues()
             .try_for_each(|queue| finish(queue))
             .map_err(|failure| self.context.error(failure))
+    }
+}
+
+impl OpenclQueue {
+    /// Has the driver's queue wait, calls the closure, and ends with a marker. No lock is held
+    /// during the call.
+    fn run_stream_task(
+        &self,
+        task: &NativeCommand,
+        wait: WaitList<'_>,
+        signal: &Signal<'_>,
+    ) -> Result<Arc<OpenclSignal>> {
+        let context = &self.context;
+        let event = OpenclEvent::of(signal.event, context)?;
+        event.signal.check_not_pending()?;
+        let mut waits = self.wait_list(wait)?;
+        let begun = self.begin(signal.timed, &mut waits);
+        let (queue, start) = begun.map_err(|failure| context.error(failure))?;
+        let failure = match waits.failure.take() {
+            Some(inherited) => Some(inherited),
+            None => {
+                // SAFETY: the queue and the context live as long as this queue.
+                let lent = unsafe { NativeStream::new("opencl", queue.raw(), context.raw.raw()) };
+                // SAFETY: the queue is in order and waits for the wait list; the marker is behind what is on
+                // it then.
+                unsafe { task.call_live(&lent) }.err()
+            }
+        };
+        let wanted = if start.is_some() { TimesWanted::Whole } else { TimesWanted::None };
+        let mut times = EnqueueTimes::new(wanted, 1);
+        start.into_iter().for_each(|start| times.add(0, start));
+        times.last = Some(0);
+        // Meanwhile others, the closure among them, may have enqueued on the other queue of the driver. The
+        // marker comes after that, and what is enqueued there from now on comes after the marker.
+        let (mut on_profiled, mut others) = (self.on_profiled.lock(), OpenclWaitList::default());
+        let selected = self.select(signal.timed, *on_profiled, &mut others);
+        let (_, is_profiled) = selected.map_err(|failure| context.error(failure))?;
+        event.signal.signal_by(|| {
+            let marker = queue.marker(&others.events).map_err(|failure| context.error(failure))?;
+            *on_profiled = is_profiled;
+            queue.flush_enqueued();
+            let work = StartedWork { event: marker, end: None, foreign: waits.foreign, failure, times };
+            Ok(OpenclSignal::new(context, &queue, work, waits.dependencies))
+        })
+    }
+}
+
+/// A command-buffer.
+#[derive(Debug)]
+pub(super) struct OpenclCommandBuffer {
+    context: Arc<OpenclContext>,
+    /// Like all recordings it is dropped before the list: then the driver releases each kernel for good
+    /// when the list is dropped, in the list's order.
+    pub(super) recording: Option<OpenclRecording>,
+    in_flight: Mutex<PendingEnqueues>,
+    pub(super) recorded: RecordedCommands<OpenclOperation>,
+}
+
+/// Enqueues and recordings that the driver may still use.
+#[derive(Debug, Default)]
+struct PendingEnqueues {
+    /// The last enqueue, which the next must not overlap.
+    last: Option<Arc<OpenclSignal>>,
+    /// Recordings that updates have replaced, each with the last enqueue that may use it.
+    retired: Retired<Arc<OpenclSignal>, OpenclRecording>,
+}
+
+impl OpenclCommandBuffer {
+    pub(super) fn new(context: &Arc<OpenclContext>, desc: CommandBufferDesc) -> Self {
+        Self {
+            context: Arc::clone(context),
+            recording: None,
+            in_flight: Mutex::default(),
+            recorded: RecordedCommands::new(desc),
+        }
+    }
+
+    /// The lowering for the list, and why it is that one.
+    fn choose(&self) -> (Lowering, &'static str) {
+        let context = &self.context;
+        if self.recorded.desc.profiling {
+            return (Lowering::Replay, "the times of its commands come from enqueuing each");
+        }
+        if self.recorded.commands.is_empty() {
+            return (Lowering::Replay, "it is empty, which is a marker either way");
+        }
+        if context.features.recording.is_none() {
+            return (Lowering::Replay, "the device cannot record what the backend needs");
+        }
+        if !OpenclRecording::can_hold(context, &self.recorded.list) {
+            return (Lowering::Replay, "the device cannot record one of its commands");
+        }
+        match context.options.lowering {
+            Some(forced) => (forced, "an option of the device forces it"),
+            None if context.capabilities.progress == Progress::HostCores => {
+                (Lowering::Replay, "plain enqueues are faster on CPUs, or leak less memory")
+            }
+            None => (Lowering::CommandBuffer, "the device can record it"),
+        }
+    }
+
+    /// A recording of the list, if the device can record it and that is the faster lowering.
+    fn record(&self) -> Result<Option<OpenclRecording>> {
+        let context = &self.context;
+        if self.choose().0 == Lowering::Replay {
+            return Ok(None);
+        }
+        let recording = OpenclRecording::new(context, &self.recorded.list, self.recorded.desc.updatable);
+        recording.map(Some).map_err(|failure| context.error(failure))
+    }
+
+    /// The last enqueue, if it is still pending.
+    fn pending(&self) -> Option<Arc<OpenclSignal>> {
+        self.in_flight.lock().last.clone().filter(|last| !last.is_final())
+    }
+
+    /// Replaces the recording. The old one is kept while an enqueue may use it.
+    fn replace_recording(&mut self, new: Option<OpenclRecording>) {
+        let old = std::mem::replace(&mut self.recording, new);
+        if let Some((pending, old)) = self.pending().zip(old) {
+            self.in_flight.get_mut().retired.keep(pending, old);
+        }
+    }
+
+    /// Changes the recording after an update of the commands, or undoes the update. Enqueued commands have
+    /// read their arguments, so they keep the old values.
+    fn apply(&mut self, updated: Result<ReplacedParts<OpenclOperation>>) -> Result<()> {
+        let replaced = updated.map_err(|error| self.context.error(error))?;
+        if let Err(error) = self.change_recording(&replaced) {
+            let error = replaced.restore(&self.context, &mut self.recorded, error);
+            return Err(self.context.error(error));
+        }
+        let mut memory = replaced.into_memory().peekable();
+        if memory.peek().is_some()
+            && let Some(pending) = self.pending()
+        {
+            pending.keep(memory);
+        }
+        Ok(())
+    }
+
+    /// Changes the recording, if there is one, or makes a new one of the commands that are in place now.
+    fn change_recording(&mut self, replaced: &ReplacedParts<OpenclOperation>) -> Result<()> {
+        let Some(recording) = self.recording.as_ref().filter(|_| !replaced.0.is_empty()) else {
+            return Ok(());
+        };
+        if self.pending().is_none() && recording.change_in_place(&self.recorded.commands, replaced) {
+            return Ok(());
+        }
+        let (new, result) = match self.record() {
+            Ok(new) => (new, Ok(())),
+            // The driver may have changed the old one in part before it refused the change. The list still
+            // says what the commands do, and is replayed from now on.
+            Err(error) => (None, Err(error)),
+        };
+        self.replace_recording(new);
+        result
+    }
+}
+
+impl CommandBuffer for OpenclCommandBuffer {
+    fn as_any(&self) -> &dyn Any {
+        self
+    }
+
+    fn info(&self) -> CommandBufferInfo {
+        let (lowering, reason) = match (self.recorded.is_finalized(), &self.recording) {
+            (false, _) => ("recording", ""),
+            (_, Some(_)) => ("cl_khr_command_buffer", self.choose().1),
+            (_, None) => match self.choose() {
+                (Lowering::Replay, reason) => ("replayed enqueues", reason),
+                _ => ("replayed enqueues", "the driver has refused to change its recording"),
+            },
+        };
+        self.recorded.info(self.context.info.id, lowering, reason)
+    }
+
+    fn append(&mut self, command: &Command, after: &[SyncPoint]) -> Result<Appended> {
+        self.recorded.append(command, after, |command| lower(&self.context, command))
+    }
+
+    fn command(&self, index: usize) -> Option<&Command> {
+        self.recorded.commands.get(index)
+    }
+
+    fn finalize(&mut self) -> Result<()> {
+        self.recorded.check_finalize()?;
+        self.recording = self.record()?;
+        self.recorded.set_finalized();
+        Ok(())
+    }
+
+    unsafe fn enqueue(&self, queue: &dyn Queue, wait: WaitList<'_>, signal: Signal<'_>) -> Result<()> {
+        self.recorded.check_enqueue()?;
+        let queue = OpenclQueue::of(queue, &self.context)?;
+        // The lock is held until the commands are enqueued: enqueues of one command-buffer follow each
+        // other.
+        let mut in_flight = self.in_flight.lock();
+        in_flight.retired.purge(|run| run.is_final());
+        // A signal that has ended is dropped, so that its event can use it again.
+        in_flight.last = in_flight.last.take().filter(|last| !last.outcome().is_known());
+        let request = EnqueueRequest {
+            list: &self.recorded.list,
+            recording: self.recording.as_ref(),
+            times: match (self.recorded.desc.profiling, signal.timed) {
+                (true, _) => TimesWanted::Commands,
+                (false, true) => TimesWanted::Whole,
+                (false, false) => TimesWanted::None,
+            },
+            previous: in_flight.last.as_ref(),
+        };
+        // SAFETY: passed on to the caller.
+        let last = unsafe { queue.submit(request, wait, signal.event) }?;
+        in_flight.last = Some(Arc::clone(&last));
+        drop(in_flight);
+        queue.notify(last, signal.notification);
+        Ok(())
+    }
+
+    fn update(&mut self, updates: &[CommandUpdate]) -> Result<()> {
+        let updated = self.recorded.update(&self.context, updates);
+        self.apply(updated)
+    }
+
+    fn update_from(&mut self, other: &dyn CommandBuffer) -> Result<()> {
+        let other = other.as_any().downcast_ref::<Self>();
+        let other = other.filter(|other| Arc::ptr_eq(&other.context, &self.context));
+        let other = other.ok_or_else(|| refusal::foreign("command-buffer"))?;
+        let updated = self.recorded.update_from(&self.context, &other.recorded);
+        self.apply(updated)
     }
 }

@@ -1,17 +1,143 @@
-//! Recordings: the list of a command-buffer as a `cl_khr_command_buffer`, for in-order queues.
-#![expect(unsafe_code, reason = "calls the driver's extension")]
+//! Both forms of a command-buffer on the device, and updates of either.
+//!
+//! - A replay enqueues the list operation by operation. An update sets the arguments that change: a launch
+//!   keeps the driver's kernel where possible.
+//! - A recording is a `cl_khr_command_buffer`, for in-order queues. An update changes it in place by mutable
+//!   dispatch where that is possible.
+#![expect(unsafe_code, reason = "enqueues on the driver's queues, and calls its extension")]
 
+use std::collections::BTreeMap;
 use std::ffi::c_void;
 use std::ptr::{self, NonNull};
 use std::sync::Arc;
 
-use wakegraph_hal::QueueOrder;
-use wakegraph_hal::support::command_list::CommandList;
+use smallvec::SmallVec;
+use wakegraph_hal::support::command_list::{CommandList, PlannedOperation};
+use wakegraph_hal::support::list_update::{ReplacedOperation, ReplacedParts, UpdateBackend};
+use wakegraph_hal::support::lowering::LoweredCommand;
+use wakegraph_hal::{
+    Command, CommandUpdate, KernelArg, KernelLaunch, LaunchBefore, QueueOrder, Range, Result,
+};
 
-use super::context::OpenclContext;
-use super::driver_queue::DriverQueue;
-use super::operation::OpenclOperation;
-use super::sys::{self, DriverResult, Event, Owned, adopt_event, call, get};
+use super::context::{DriverQueue, OpenclContext};
+use super::events::{EnqueueTimes, StartedWork, TimesWanted};
+use super::kernel::{OpenclArgument, OpenclKernel, is_plain, is_pointer};
+use super::lower::{OpenclOperation, lower};
+use super::sys::{self, DriverResult, Event, OpenclFailure, Owned, adopt_event, call, get};
+
+/// Where a list is enqueued, behind which events, and which times it keeps.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct ReplayTarget<'a> {
+    pub(super) context: &'a OpenclContext,
+    pub(super) queue: &'a DriverQueue,
+    pub(super) wait: &'a [sys::cl_event],
+    /// The events among them that every command has to wait for, not only the first.
+    pub(super) foreign: &'a [sys::cl_event],
+    pub(super) wanted: TimesWanted,
+}
+
+impl ReplayTarget<'_> {
+    /// Enqueues everything.
+    ///
+    /// # Errors
+    /// That of the first call; nothing was enqueued then. A later one's is in
+    /// [`StartedWork::failure`].
+    ///
+    /// # Safety
+    /// As for [`CommandBuffer::enqueue`](wakegraph_hal::CommandBuffer::enqueue); the events are alive.
+    pub(super) unsafe fn enqueue(self, list: &CommandList<OpenclOperation>) -> DriverResult<StartedWork> {
+        match self.queue.order {
+            // SAFETY: passed on to the caller.
+            QueueOrder::InOrder => unsafe { self.enqueue_in_order(list) },
+            // SAFETY: passed on to the caller.
+            QueueOrder::OutOfOrder => unsafe { self.enqueue_graph(list) },
+        }
+    }
+
+    /// On an in-order queue the first operation waits and the last has the event.
+    unsafe fn enqueue_in_order(self, list: &CommandList<OpenclOperation>) -> DriverResult<StartedWork> {
+        let ReplayTarget { context, queue, wait, foreign, wanted } = self;
+        let all = wanted == TimesWanted::Commands;
+        let operations = (0..)
+            .zip(&list.commands)
+            .flat_map(|(number, command)| command.operations().map(move |operation| (number, operation)));
+        // In order, a marker does nothing but for its event.
+        let mut rest = operations
+            .filter(|(_, operation)| all || !matches!(operation, OpenclOperation::Marker))
+            .peekable();
+        let mut times = EnqueueTimes::new(wanted, list.commands.len());
+        let mut started = false;
+        while let Some((command, operation)) = rest.next() {
+            let last = rest.peek().is_none();
+            let wants_event = last || all || (wanted == TimesWanted::Whole && !started);
+            let wait = if started { foreign } else { wait };
+            // SAFETY: passed on to the caller.
+            match unsafe { operation.enqueue(context, queue, wait, wants_event) } {
+                Ok(event) if last => {
+                    times.last = Some(command);
+                    return Ok(StartedWork { event, times, ..StartedWork::default() });
+                }
+                Ok(event) => event.into_iter().for_each(|event| times.add(command, event)),
+                Err(failure) if !started => return Err(failure),
+                Err(failure) => {
+                    let failure = Some(context.error(failure).at_command(command));
+                    return Ok(StartedWork { event: queue.marker(&[])?, failure, ..StartedWork::default() });
+                }
+            }
+            started = true;
+        }
+        Ok(StartedWork { event: queue.marker(wait)?, ..StartedWork::default() })
+    }
+
+    /// On an out-of-order queue every operation has an event, and waits for those that it follows.
+    unsafe fn enqueue_graph(self, list: &CommandList<OpenclOperation>) -> DriverResult<StartedWork> {
+        let ReplayTarget { context, queue, wait, wanted, .. } = self;
+        let mut started: Vec<StartedOperation> = Vec::with_capacity(list.commands.len());
+        let mut failure = None;
+        for PlannedOperation { operation, after, command } in list.plan() {
+            let events: SmallVec<[sys::cl_event; 8]> =
+                after.iter().map(|&earlier| started[earlier as usize].event.raw()).collect();
+            let wait = if events.is_empty() { wait } else { &events };
+            let is_timed = !(matches!(operation, OpenclOperation::Marker) && wait.is_empty());
+            let enqueued = if !is_timed {
+                // Without a wait list it would wait for everything in the queue.
+                context.completed_event()
+            } else {
+                // SAFETY: passed on to the caller.
+                let enqueued = unsafe { operation.enqueue(context, queue, wait, true) };
+                enqueued.and_then(|event| event.ok_or(sys::missing("clEnqueue*")))
+            };
+            match enqueued {
+                Ok(event) => started.push(StartedOperation { event, command, is_followed: false, is_timed }),
+                Err(error) if started.is_empty() => return Err(error),
+                Err(error) => {
+                    failure = Some(context.error(error).at_command(command));
+                    break;
+                }
+            }
+            after.iter().for_each(|&earlier| started[earlier as usize].is_followed = true);
+        }
+        let ends = started.iter().filter(|operation| !operation.is_followed);
+        let ends: SmallVec<[sys::cl_event; 8]> = ends.map(|operation| operation.event.raw()).collect();
+        let event = match if ends.is_empty() { wait } else { &ends } {
+            [] => Some(context.completed_event()?),
+            ends => queue.marker(ends)?,
+        };
+        let mut times = EnqueueTimes::new(wanted, list.commands.len());
+        let timed = started.into_iter().filter(|operation| operation.is_timed);
+        timed.for_each(|operation| times.add(operation.command, operation.event));
+        Ok(StartedWork { event, failure, times, ..StartedWork::default() })
+    }
+}
+
+/// An operation on an out-of-order queue.
+struct StartedOperation {
+    event: Owned<Event>,
+    command: u32,
+    is_followed: bool,
+    /// Whether its event is that of a command of the driver's.
+    is_timed: bool,
+}
 
 /// A command-buffer of the driver.
 #[derive(Debug)]
@@ -81,6 +207,41 @@ impl OpenclRecording {
         queue.order == QueueOrder::InOrder && !queue.profiling
     }
 
+    /// Changes these commands in place, of which an update has replaced parts. False if that is not possible,
+    /// or if the driver refuses it: then the recording may have been changed in part, and has to be replaced.
+    pub(super) fn change_in_place(
+        &self,
+        commands: &[Command],
+        replaced: &ReplacedParts<OpenclOperation>,
+    ) -> bool {
+        let Some(launches) = changed_launches(commands, replaced) else { return false };
+        let changes = launches
+            .into_iter()
+            .map(|(index, (before, launch))| DispatchValues::new(self, index, &before, launch));
+        let Some(changes) = changes.collect::<Option<Vec<_>>>() else { return false };
+        match self.change(&changes) {
+            Ok(()) => true,
+            Err(OpenclFailure { call, code }) => {
+                tracing::debug!(target: "wakegraph::opencl", call, code, "an update in place was refused");
+                false
+            }
+        }
+    }
+
+    fn change(&self, changes: &[DispatchValues<'_>]) -> DriverResult {
+        let args: Vec<_> = changes.iter().map(DispatchValues::arguments).collect();
+        let configs = changes.iter().zip(&args).map(|(values, args)| values.config(self.mutable, args));
+        let configs: Vec<_> = configs.collect();
+        let types = vec![sys::CL_STRUCTURE_TYPE_MUTABLE_DISPATCH_CONFIG_KHR; configs.len()];
+        let mut list: Vec<*const c_void> =
+            configs.iter().map(|config| ptr::from_ref(config).cast()).collect();
+        let (count, types, list) = (configs.len() as sys::cl_uint, types.as_ptr(), list.as_mut_ptr());
+        let extensions = &self.context.platform.extensions;
+        // SAFETY: the recording is finalized and not pending; the configurations and what they point to
+        // live until the end of the call.
+        unsafe { call!(extensions, clUpdateMutableCommandsKHR(self.raw(), count, types, list)) }
+    }
+
     /// # Safety
     /// As for [`CommandBuffer::enqueue`](wakegraph_hal::CommandBuffer::enqueue); the events in `wait` are
     /// alive, and it [fits](Self::fits) the queue.
@@ -104,5 +265,145 @@ impl Drop for OpenclRecording {
         // SAFETY: the reference is this object's own, and given up once.
         let released = unsafe { call!(extensions, clReleaseCommandBufferKHR(self.raw())) };
         sys::report(released, "a recording could not be released");
+    }
+}
+
+/// The launches that have kept their kernel, each with the range that it had before. `None` if anything else
+/// has changed.
+fn changed_launches<'a>(
+    commands: &'a [Command],
+    replaced: &ReplacedParts<OpenclOperation>,
+) -> Option<BTreeMap<usize, (Range, &'a KernelLaunch)>> {
+    let mut launches = BTreeMap::new();
+    for (index, part) in replaced.0.iter().rev() {
+        let (ReplacedOperation::Launch(before), Command::Kernel(launch)) = (part, &commands[*index]) else {
+            return None;
+        };
+        let (range, _) = launches.entry(*index).or_insert((launch.range, &**launch));
+        match before {
+            LaunchBefore::Argument(..) => {}
+            LaunchBefore::Range(before) => *range = **before,
+            LaunchBefore::Launch(before) => *range = before.range,
+        }
+    }
+    Some(launches)
+}
+
+/// The new values of a recorded launch, in places to which the driver can be pointed.
+struct DispatchValues<'a> {
+    handle: sys::cl_mutable_command_khr,
+    dimensions: u32,
+    args: Vec<OpenclArgument<'a>>,
+    offset: [usize; 3],
+    global: [usize; 3],
+    local: Option<[usize; 3]>,
+}
+
+impl<'a> DispatchValues<'a> {
+    /// The values, if the device can change the launch so.
+    fn new(recording: &OpenclRecording, index: usize, before: &Range, new: &'a KernelLaunch) -> Option<Self> {
+        let handle = recording.handles.get(index).copied().filter(|handle| !handle.is_null())?;
+        let now = &new.range;
+        if before.local_size().is_some() && now.local_size().is_none() {
+            // The extension cannot leave the work-group size to the device again.
+            return None;
+        }
+        let needed = sys::CL_MUTABLE_DISPATCH_ARGUMENTS_KHR | changed_fields(before, now);
+        if before.dimensions() != now.dimensions() || needed & !recording.mutable != 0 {
+            return None;
+        }
+        let kernel = OpenclKernel::of(&*new.kernel, &recording.context).ok()?;
+        // Parts of buffers would have to live longer than this call and the recording.
+        let args = kernel.plain_arguments(&new.args)?;
+        Some(Self {
+            handle,
+            dimensions: now.dimensions() as u32,
+            args: args.into_iter().map(|(_, argument)| argument).collect(),
+            offset: now.global_offset(),
+            global: now.global_size(),
+            local: now.local_size(),
+        })
+    }
+
+    /// The arguments by value, and those by address.
+    fn arguments(&self) -> [Vec<sys::cl_mutable_dispatch_arg_khr>; 2] {
+        let mut lists = [Vec::new(), Vec::new()];
+        for (arg_index, argument) in (0..).zip(&self.args) {
+            let (arg_size, arg_value) = argument.value();
+            lists[usize::from(is_pointer(argument))].push(sys::cl_mutable_dispatch_arg_khr {
+                arg_index,
+                arg_size,
+                arg_value,
+            });
+        }
+        lists
+    }
+
+    fn config(
+        &self,
+        mutable: sys::cl_mutable_dispatch_fields_khr,
+        [by_value, by_address]: &[Vec<sys::cl_mutable_dispatch_arg_khr>; 2],
+    ) -> sys::cl_mutable_dispatch_config_khr {
+        // A field that the device cannot change may not be given, and has not changed.
+        let given = |bit, place: *const usize| if mutable & bit == 0 { ptr::null() } else { place };
+        let local = self.local.as_ref().map_or(ptr::null(), |local| local.as_ptr());
+        let ((num_args, arg_list), (num_svm_args, arg_svm_list)) =
+            (sys::list(by_value), sys::list(by_address));
+        sys::cl_mutable_dispatch_config_khr {
+            command: self.handle,
+            num_args,
+            num_svm_args,
+            num_exec_infos: 0,
+            work_dim: self.dimensions,
+            arg_list,
+            arg_svm_list,
+            exec_info_list: ptr::null(),
+            global_work_offset: given(sys::CL_MUTABLE_DISPATCH_GLOBAL_OFFSET_KHR, self.offset.as_ptr()),
+            global_work_size: given(sys::CL_MUTABLE_DISPATCH_GLOBAL_SIZE_KHR, self.global.as_ptr()),
+            local_work_size: given(sys::CL_MUTABLE_DISPATCH_LOCAL_SIZE_KHR, local),
+        }
+    }
+}
+
+fn changed_fields(before: &Range, now: &Range) -> sys::cl_mutable_dispatch_fields_khr {
+    let field = |changed: bool, bit| if changed { bit } else { 0 };
+    field(before.global_size() != now.global_size(), sys::CL_MUTABLE_DISPATCH_GLOBAL_SIZE_KHR)
+        | field(before.local_size() != now.local_size(), sys::CL_MUTABLE_DISPATCH_LOCAL_SIZE_KHR)
+        | field(before.global_offset() != now.global_offset(), sys::CL_MUTABLE_DISPATCH_GLOBAL_OFFSET_KHR)
+}
+
+impl UpdateBackend for OpenclContext {
+    type Operation = OpenclOperation;
+
+    fn lower(self: &Arc<Self>, command: &Command) -> Result<LoweredCommand<OpenclOperation>> {
+        lower(self, command)
+    }
+
+    /// Parts of buffers would have to live as long as the driver's kernel.
+    fn takes_arguments<'a>(
+        self: &Arc<Self>,
+        operation: &OpenclOperation,
+        mut args: impl Iterator<Item = &'a KernelArg>,
+    ) -> bool {
+        matches!(operation, OpenclOperation::Kernel(launch) if launch.instance.is_plain())
+            && args.all(|arg| is_plain(self, arg))
+    }
+
+    fn set_launch(
+        self: &Arc<Self>,
+        operation: &mut OpenclOperation,
+        launch: &KernelLaunch,
+        update: Option<&CommandUpdate>,
+    ) -> Result<()> {
+        let OpenclOperation::Kernel(operation) = operation else { return Ok(()) };
+        let kernel = OpenclKernel::of(&*launch.kernel, self)?;
+        if update.is_none_or(CommandUpdate::changes_range) {
+            (operation.local, operation.range) = (kernel.local_size(&launch.range)?, launch.range);
+        }
+        let set = |index| kernel.set_argument(&operation.instance, index, &launch.args[index]);
+        match update {
+            Some(update) => update.args.iter().try_for_each(|(index, _)| set(*index)),
+            None => (0..launch.args.len()).try_for_each(set),
+        }
     }
 }

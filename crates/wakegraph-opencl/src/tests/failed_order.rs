@@ -9,9 +9,9 @@ use wakegraph_hal::{
     MemoryView, NativeCommand, NativeStream, Queue, Signal, WaitList,
 };
 
-use super::super::device::OpenclDevice;
-use super::super::features::POCL;
-use super::super::signal::{OpenclEvent, OpenclSignal};
+use super::super::OpenclDevice;
+use super::super::events::{OpenclEvent, OpenclSignal};
+use super::super::platform::POCL;
 use super::super::{Lowering, OpenclBackend, OpenclOptions};
 use super::{CODE, devices, end, pending, queue, sys_event};
 

@@ -10,9 +10,9 @@ use wakegraph_hal::{
     Backend as _, Command, Device as _, Event, EventStatus, Notification, Notify, Queue, Signal, WaitList,
 };
 
-use super::super::device::OpenclDevice;
-use super::super::host_copy::HostCopy;
-use super::super::signal::OpenclEvent;
+use super::super::OpenclDevice;
+use super::super::events::OpenclEvent;
+use super::super::lower::HostCopy;
 use super::super::{OpenclBackend, OpenclOptions, sys};
 use super::{end, kept, pending, queue};
 

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use wakegraph_hal::Backend as _;
 
-use super::super::device::OpenclDevice;
+use super::super::OpenclDevice;
 use super::super::{OpenclBackend, OpenclOptions, sys};
 use super::kept;
 

@@ -7,14 +7,14 @@ use wakegraph_hal::{
     Command, Device as _, EventStatus, MemoryDesc, MemoryKind, Queue as _, UsmPointer, WaitList,
 };
 
-use super::super::device::OpenclDevice;
-use super::super::operation::OpenclOperation;
-use super::super::signal::{OpenclEvent, OpenclSignal};
+use super::super::OpenclDevice;
+use super::super::events::{OpenclEvent, OpenclSignal};
+use super::super::lower::OpenclOperation;
 use super::super::sys::{self, call};
 use super::super::{OpenclOptions, lower};
 use super::{devices, queue};
 
-/// The kind of command that the driver reports for an event, once it is over.
+/// The kind of command that the driver reports for an event, once it has ended.
 fn kind_of(device: &OpenclDevice, signal: &OpenclSignal) -> u32 {
     let (core, event) = (device.context.core, signal.event().unwrap());
     // SAFETY: the event is alive.
@@ -112,7 +112,7 @@ mod unified {
             // SAFETY: the function of this name has this type.
             let free: sys::clMemFreeINTEL_t =
                 unsafe { std::mem::transmute(function(self.device, c"clMemFreeINTEL")) };
-            // SAFETY: allocated in this context, freed once, when the commands are over.
+            // SAFETY: allocated in this context, freed once, when the commands have ended.
             unsafe { free.unwrap()(self.device.context.raw.raw(), self.start) };
         }
     }

@@ -11,8 +11,8 @@ use wakegraph_hal::{
     ParamKind, Queue, Range, Result, Signal, WaitList,
 };
 
-use super::super::device::OpenclDevice;
-use super::super::signal::OpenclEvent;
+use super::super::OpenclDevice;
+use super::super::events::OpenclEvent;
 use super::super::{Lowering, OpenclBackend, OpenclOptions, sys};
 use super::{devices, end, pending, queue};
 
@@ -113,7 +113,7 @@ unsafe extern "C" fn refuse_recording(
 }
 
 /// The backend cannot know how many commands of a refused recording run, so its event fails. It does not
-/// fail before the wait list is over, because the commands may run only then.
+/// fail before the wait list has ended, because the commands may run only then.
 #[test]
 fn a_refused_recording_fails_after_its_wait_list() {
     for index in 0..OpenclBackend.device_count().unwrap_or(0) {

@@ -9,9 +9,9 @@ use wakegraph_hal::{
     KernelDesc, KernelLaunch, KernelSources, MemoryDesc, MemoryKind, MemoryView, Param, ParamKind, Range,
 };
 
-use super::super::command_buffer::OpenclCommandBuffer;
-use super::super::device::OpenclDevice;
-use super::super::operation::OpenclOperation;
+use super::super::OpenclDevice;
+use super::super::lower::OpenclOperation;
+use super::super::queue::OpenclCommandBuffer;
 use super::super::{Lowering, OpenclBackend, OpenclOptions, sys};
 use super::kept;
 

@@ -7,8 +7,8 @@ use std::time::Duration;
 
 use wakegraph_hal::{Command, Event, EventStatus, NativeCommand, NativeStream, Queue, Signal, WaitList};
 
-use super::super::features::POCL;
-use super::super::signal::OpenclEvent;
+use super::super::events::OpenclEvent;
+use super::super::platform::POCL;
 use super::{CODE, devices, end, pending, queue};
 
 /// Time in which a command that wrongly starts ends. A correct result does not depend on it.

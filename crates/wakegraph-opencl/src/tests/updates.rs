@@ -13,8 +13,8 @@ use wakegraph_hal::{
     ValueBytes, WaitList,
 };
 
-use super::super::command_buffer::OpenclCommandBuffer;
-use super::super::device::OpenclDevice;
+use super::super::OpenclDevice;
+use super::super::queue::OpenclCommandBuffer;
 use super::super::{Lowering, OpenclBackend, OpenclOptions, sys};
 use super::kept;
 

@@ -17,11 +17,10 @@ use wakegraph_hal::support::signals::EnqueueSignal;
 use wakegraph_hal::util::panics::catch_and_log;
 use wakegraph_hal::{CommandTimes, Error, ErrorKind, EventProfile, Notification, Result};
 
-use super::context::OpenclContext;
-use super::driver_queue::DriverQueue;
-use super::late_callbacks::{ExpectedCallback, LateCallbacks, WaitedEvent};
+use super::context::{DriverQueue, OpenclContext, wait_for, when_ended};
+use super::error::{describe, is_lost};
+use super::platform::event_outcome;
 use super::sys::{self, DriverResult, Event, Owned};
-use super::{callback, error, query};
 
 /// An event, which moves to another event of the driver with each signal.
 pub(super) type OpenclEvent = SignalEvent<OpenclSignal>;
@@ -51,9 +50,9 @@ pub(super) type ForeignSignals = SmallVec<[Arc<OpenclSignal>; 2]>;
 /// The result of an enqueue that has started.
 #[derive(Debug, Default)]
 pub(super) struct StartedWork {
-    /// Over when everything that was enqueued is; without one it is over already.
+    /// Over when everything that was enqueued is; without one it has ended already.
     pub(super) event: Option<Owned<Event>>,
-    /// Complete once the enqueue is over, even if one of `foreign` fails, and `event` with it. Set if there
+    /// Complete once the enqueue has ended, even if one of `foreign` fails, and `event` with it. Set if there
     /// are any.
     pub(super) end: Option<Owned<Event>>,
     /// Signals of other libraries that it depends on, where what depends on it has to wait for them, too.
@@ -70,7 +69,7 @@ pub(super) enum TimesWanted {
     None,
     /// When the first command began and the last ended.
     Whole,
-    /// Those of each command, too.
+    /// Also the times of each command.
     Commands,
 }
 
@@ -148,7 +147,7 @@ impl OpenclSignal {
         self.work.end.as_ref().map(Owned::raw).or_else(|| self.event())
     }
 
-    /// The same, if the enqueue may have failed before that.
+    /// That event, if the enqueue may have failed before it.
     pub(super) fn late_end(&self) -> Option<sys::cl_event> {
         self.work.end.as_ref().map(Owned::raw)
     }
@@ -165,14 +164,14 @@ impl OpenclSignal {
         self.queue.as_deref().is_some_and(|own| std::ptr::eq(own, queue))
     }
 
-    /// How the event ended, as far as the driver tells, once it is over or the device is lost.
+    /// How the event ended, as far as the driver tells, once it has ended or the device is lost.
     fn own_outcome(&self) -> Option<Result<()>> {
         let Some(event) = self.event() else { return Some(Ok(())) };
         let reported = self.reported.load(Ordering::Acquire);
         if reported <= sys::CL_SUCCESS {
             return Some(self.judge(reported));
         }
-        match query::event_outcome(self.context.core, event) {
+        match event_outcome(self.context.core, event) {
             Ok(code) => {
                 self.failed_polls.reset();
                 code.map(|code| self.judge(code))
@@ -186,9 +185,9 @@ impl OpenclSignal {
             return Ok(());
         }
         // Another library gives its own events any code.
-        let lost = !self.is_foreign() && error::is_lost(code);
+        let lost = !self.is_foreign() && is_lost(code);
         let kind = if lost { ErrorKind::DeviceLost } else { ErrorKind::Driver };
-        let why = format!("a command failed on the device: {}", error::describe(code));
+        let why = format!("a command failed on the device: {}", describe(code));
         Err(self.context.error(Error::new(kind, why)))
     }
 
@@ -201,33 +200,22 @@ impl OpenclSignal {
         Ok((queued.unwrap_or(start), CommandTimes { start, end }))
     }
 
-    /// Notifies once the signal is over: on the driver's thread or, if it is over already, on this
+    /// Notifies once the signal has ended: on the driver's thread or, if it has ended already, on this
     /// one. Callers hold no lock.
     pub(super) fn notify(self: Arc<Self>, notification: Notification) {
         let Some(event) = self.event() else { return notify_now(self, notification) };
-        let (core, callbacks) = (self.context.core, self.context.late_callbacks.clone());
-        let expected = callbacks.as_deref().map(LateCallbacks::expected);
-        // Before the callback, after which the event may be released.
-        let waited = (expected == Some(ExpectedCallback::Late))
-            .then(|| WaitedEvent::keep(core, &self.context.raw, event));
-        callback::when_over(core, event, move |code| {
-            if let Some(ExpectedCallback::InTime { from }) = expected {
-                self.context.late_callbacks.iter().for_each(|callbacks| callbacks.record(from.elapsed()));
-            }
+        when_ended(self.context.core, event, move |code| {
             self.reported.store(code, Ordering::Release);
             self.notify_when_settled(notification);
         });
-        if let Some((callbacks, event)) = callbacks.zip(waited.flatten()) {
-            callbacks.wait_for(event);
-        }
     }
 
-    /// Notifies once the outcome is known. The driver says that the signal is over: where a dependency has
-    /// failed, it may do so before the others are over.
+    /// Notifies once the outcome is known. The driver says that the signal has ended: where a dependency has
+    /// failed, it may do so before the others have ended.
     fn notify_when_settled(self: Arc<Self>, notification: Notification) {
         let Some(open) = self.open_dependency() else { return notify_now(self, notification) };
         let Some(event) = open.event() else { return notify_now(self, notification) };
-        callback::when_over(self.context.core, event, move |_| {
+        when_ended(self.context.core, event, move |_| {
             drop(open);
             self.notify_when_settled(notification);
         });
@@ -293,7 +281,7 @@ impl DriverSignal for OpenclSignal {
     /// The driver's own wait has no time limit.
     fn wait(&self, timeout: Option<Duration>) -> Option<Duration> {
         if let (None, Some(event)) = (timeout, self.event()) {
-            callback::wait(self.context.core, event);
+            wait_for(self.context.core, event);
         }
         timeout
     }
