@@ -99,7 +99,7 @@ impl CompletionCounter {
     }
 
     /// Words that lie beside those of the counter: two on the host, one on the device. They hold anything.
-    pub(super) fn spare_words(&self) -> ([&AtomicU32; 2], CUdeviceptr) {
+    fn spare_words(&self) -> ([&AtomicU32; 2], CUdeviceptr) {
         let spare = self.slot.word.wrapping_byte_add(SPARE).cast::<AtomicU32>();
         let word = |index| {
             // SAFETY: the cache line stays as long as the pool. This part of it is changed by whole words.

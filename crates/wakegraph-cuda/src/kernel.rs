@@ -8,10 +8,10 @@ use std::sync::Arc;
 
 use parking_lot::Mutex;
 use wakegraph_hal::support::launch_arguments::{HIDDEN_WORDS, LaunchArguments};
-use wakegraph_hal::support::launch_geometry::{LaunchGeometry, LaunchLimits};
+use wakegraph_hal::support::launch_geometry::LaunchGeometry;
 use wakegraph_hal::support::refusal::foreign;
 use wakegraph_hal::support::source_params::source_params;
-use wakegraph_hal::support::streams::DriverContext as _;
+use wakegraph_hal::support::streams::{DriverContext as _, prepare_launch};
 use wakegraph_hal::{Error, ErrorKind, Kernel, KernelDesc, KernelLaunch, Param, ParamKind, Result, dialect};
 
 use super::device::{CudaDeviceInner, CudaMemory, OVERLAP_CAPABILITY, OverlapPolicy};
@@ -30,7 +30,7 @@ pub(super) struct CudaKernel {
     pub(super) function: CudaFunction,
     /// Whether it is in the portable dialect: its entry point also takes the launch's flags, offset
     /// and size, and skips work-items beyond that size.
-    pub(super) is_portable: bool,
+    is_portable: bool,
     pub(super) wait: KernelWait,
     max_work_group_size: usize,
     /// Shared memory that its source declares.
@@ -71,7 +71,7 @@ impl CudaKernel {
 
     /// Lets launches of the function have so much dynamic shared memory. The limit is only ever raised: other
     /// threads launch with more, and so do nodes of graphs. The caller has bound the context.
-    pub(super) fn allow_shared(&self, bytes: usize) -> Result<(), CudaFailure> {
+    fn allow_shared(&self, bytes: usize) -> Result<(), CudaFailure> {
         // What a work-group may have without this call, its static part included.
         const GRANTED: usize = 48 << 10;
         if bytes == 0 || bytes + self.static_shared <= GRANTED {
@@ -218,27 +218,8 @@ impl CudaLaunch {
         let kernel = launch.kernel.as_any().downcast_ref::<CudaKernel>();
         let kernel = kernel.filter(|kernel| Arc::ptr_eq(kernel.function.context(), &device.context));
         let kernel = kernel.ok_or_else(|| foreign("kernel"))?;
-        let range = &launch.range;
-        if range.global_offset() != [0; 3] && !kernel.is_portable {
-            let why = format!("kernel '{}': {range} starts at an offset", kernel.name());
-            return Err(Error::new(ErrorKind::FeatureNotSupported, why).help(
-                "CUDA knows no offset: pass it as an argument, or write the kernel in the portable C dialect",
-            ));
-        }
-        let limits = LaunchLimits {
-            block: device.capabilities.max_work_item_sizes,
-            grid: device.capabilities.max_work_groups,
-            items: usize::MAX,
-            warp: WARP,
-        };
-        let geometry = LaunchGeometry::of(range, kernel.max_work_group_size(), &limits)?;
-        let arguments = match kernel.is_portable {
-            true => {
-                let (params, args) = (kernel.params(), &launch.args);
-                LaunchArguments::portable(params, args, range, &geometry, CudaMemory::address_of)?
-            }
-            false => LaunchArguments::as_declared(&launch.args, CudaMemory::address_of)?,
-        };
+        let limits = (usize::MAX, WARP);
+        let (geometry, arguments) = prepare_launch(device, launch, kernel.is_portable, limits)?;
         kernel.allow_shared(arguments.local())?;
         let (function, wait) = (kernel.function.raw, kernel.wait);
         Ok(Self { function, geometry, arguments, wait, overlaps: false })

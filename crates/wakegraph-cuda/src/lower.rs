@@ -27,7 +27,7 @@ use super::sys::{CU_GRAPH_COND_TYPE_IF, CU_GRAPH_COND_TYPE_WHILE};
 pub(super) type EndNodes = SmallVec<[GraphNode; 1]>;
 
 /// The nodes of one command in a graph.
-pub(super) type CudaCommandNodes = CommandNodes<CudaDeviceInner>;
+type CudaCommandNodes = CommandNodes<CudaDeviceInner>;
 
 /// Options for adding a command.
 #[derive(Clone, Copy, Default, Debug)]

@@ -253,7 +253,7 @@ fn load_module(context: &Arc<CudaContext>, code: &[u8], kernel: &str) -> Result<
 
 #[cfg(test)]
 mod tests {
-    use wakegraph_hal::{AccessMode, Param, ParamKind, dialect};
+    use wakegraph_hal::dialect;
 
     use super::*;
 
@@ -273,53 +273,12 @@ mod tests {
             assert!(error.to_string().contains("libnvrtc"), "{error}");
             return;
         }
-        let source = |body: &str| {
-            let entry = dialect::entry_point("k", &[]);
-            format!("{}KERNEL(k, ()) {{ {body} }}{entry}", dialect::CUDA)
-        };
+        // The device's own code, and PTX for a device that the compiler does not know.
         for capability in [90, 9999] {
-            assert!(!compile("k", &source(""), dialect::CUDA_OPTIONS, capability).unwrap().is_empty());
+            dialect::test_compiler(dialect::CUDA, |source| {
+                compile("k", source, dialect::CUDA_OPTIONS, capability)
+            });
         }
-        let error = compile("k", &source("nonsense;"), dialect::CUDA_OPTIONS, 90).unwrap_err();
-        assert_eq!(error.kind(), ErrorKind::Driver);
-        assert!(error.to_string().contains("nonsense"), "{error}");
-        assert_eq!(compile("k", "\0", &[], 90).unwrap_err().kind(), ErrorKind::InvalidArgument);
-        let param = |name: &'static str, kind| Param { name: name.into(), kind };
-        let params = [
-            param("tile", ParamKind::Local { element_size: 2 }),
-            param("x", ParamKind::Buffer { access: AccessMode::Read, element_size: 4, element_align: 4 }),
-            param("a", ParamKind::Value { size: 4 }),
-        ];
-        let source = |declared: &str| {
-            let body = "{ if (LEN(tile) && x[LEN(x) - 1] > a) tile[0] = 1; }";
-            let (prelude, entry) = (dialect::CUDA, dialect::entry_point("k", &params));
-            format!("{prelude}KERNEL(k, ({declared})) {body}{entry}")
-        };
-        let good = source("LOCAL_SLICE(u16, tile), SLICE(const float, x), float a");
-        assert!(!compile("k", &good, dialect::CUDA_OPTIONS, 90).unwrap().is_empty());
-        let without_lengths = source("u16 *tile, SLICE(const float, x), float a");
-        let error = compile("k", &without_lengths, dialect::CUDA_OPTIONS, 90).unwrap_err();
-        assert!(error.to_string().contains("slices are SLICE and LOCAL_SLICE"), "{error}");
-        for (declared, says) in [
-            (
-                "LOCAL_SLICE(u32, tile), SLICE(const float, x), float a",
-                "0, tile, is declared with elements of 2",
-            ),
-            (
-                "LOCAL_SLICE(u16, tile), SLICE(const double, x), float a",
-                "1, x, is declared with elements of 4",
-            ),
-            ("LOCAL_SLICE(u16, tile), SLICE(float, x), float a", "1, x, is declared read only"),
-            ("LOCAL_SLICE(u16, tile), SLICE(const float, x), double a", "2, a, is declared as a value of 4"),
-        ] {
-            let error = compile("k", &source(declared), dialect::CUDA_OPTIONS, 90).unwrap_err();
-            assert!(error.to_string().contains(says), "{error}");
-        }
-        let names = "#define type 1\n#define value 2\n#define p0 3\n#define n0 4\n#define wg 5\n";
-        let (prelude, entry) = (dialect::CUDA, dialect::entry_point("k", &params));
-        let taken =
-            good.replace(prelude, &format!("{prelude}{names}")).replace(&entry, &format!(" // \\{entry}"));
-        assert!(!compile("k", &taken, dialect::CUDA_OPTIONS, 90).unwrap().is_empty());
     }
 
     /// Where the compiler is installed; it needs no device.

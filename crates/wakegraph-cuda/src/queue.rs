@@ -10,7 +10,6 @@ use wakegraph_hal::support::graphs::{
     GraphCommandBuffer, GraphDevice, GraphObjects, GraphState, InstantiatedGraph as _, LaunchableGraph,
     RecordedCommand, enqueue_as_graph,
 };
-use wakegraph_hal::support::refusal::foreign;
 use wakegraph_hal::support::streams::{DriverContext as _, Kept, LaunchDevice, Started, StreamQueue};
 use wakegraph_hal::{
     Command, CommandBuffer, CommandBufferDesc, Error, KernelLaunch, MemoryKind, Result, Signal, WaitList,
@@ -254,8 +253,7 @@ impl LaunchDevice for CudaDeviceInner {
         buffer: &dyn CommandBuffer,
         stream: &Arc<CudaStream>,
     ) -> Result<Option<Error>> {
-        let buffer = buffer.as_any().downcast_ref::<CudaCommandBuffer>();
-        buffer.ok_or_else(|| foreign("command-buffer"))?.launch_in_batch(device, stream)
+        CudaCommandBuffer::launch_in_batch(device, buffer, stream)
     }
 }
 

@@ -170,9 +170,9 @@ pub(super) struct NodePlace {
     /// The number of the part that has its nodes.
     pub(super) part: u32,
     /// Whether another command follows it.
-    pub(super) is_followed: bool,
+    is_followed: bool,
     /// Whether it uses something outside the device.
-    pub(super) is_outside: bool,
+    is_outside: bool,
     /// Whether it may be started before the end of the command before it, for which it then has to
     /// wait.
     pub(super) starts_early: bool,

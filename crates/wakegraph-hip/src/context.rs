@@ -1,21 +1,29 @@
-//! A device, made current for each call and remembered as lost once a fault has been reported.
+//! A device, made current for each call and remembered as lost once a fault has been reported. And what
+//! belongs to it: objects of the driver, streams and events.
 //!
 //! HIP's current device belongs to the thread, which other libraries share: what was current before
 //! a call is current again after it.
 #![expect(unsafe_code, reason = "calls the driver")]
 
-use std::ffi::{CStr, c_char, c_int};
+use std::ffi::{CStr, c_char, c_int, c_void};
+use std::ptr;
+use std::sync::Arc;
 
+use parking_lot::{Mutex, MutexGuard};
 use wakegraph_hal::support::health::DeviceHealth;
-use wakegraph_hal::support::streams::{CaptureModes, CaptureRelaxed, DriverContext};
-use wakegraph_hal::{Error, ErrorKind, Result};
+use wakegraph_hal::support::object::{ObjectKind, Owned};
+use wakegraph_hal::support::streams::{
+    CaptureContext, CaptureModes, CaptureRelaxed, DriverContext, DriverStream, RawEvent, StreamContext,
+};
+use wakegraph_hal::{Error, ErrorKind, Priority, Result};
 
-use super::address_lock::HipAddressLock;
-use super::argument_lock::HipArgumentLock;
-use super::idle_streams::IdleStreams;
-use super::release::ReleaseThread;
+use super::error::version;
+use super::release::{HipAddressLock, IdleStreams, ReleaseThread, destroy_later};
 use super::sys::{
-    Driver, HipFailure, HipLibrary, call, get, hipDevice_t, hipDeviceAttribute_t, hipStreamCaptureModeRelaxed,
+    Driver, HipFailure, HipLibrary, call, get, hipDevice_t, hipDeviceAttribute_t, hipErrorInvalidHandle,
+    hipErrorInvalidValue, hipEvent_t, hipEventDefault, hipEventDisableTiming, hipGraph_t, hipGraphExec,
+    hipStream_t, hipStreamCaptureModeRelaxed, hipStreamCaptureModeThreadLocal, hipStreamCaptureStatusNone,
+    hipStreamNonBlocking, ihipEvent_t, ihipGraph, ihipMemPoolHandle_t, ihipModule_t, ihipStream_t,
 };
 
 /// A device of the driver. Every object of the device refers to it.
@@ -28,7 +36,7 @@ pub(super) struct HipContext {
     pub(super) arguments: HipArgumentLock,
     pub(super) addresses: HipAddressLock,
     pub(super) health: DeviceHealth,
-    pub(super) idle_streams: IdleStreams,
+    idle_streams: IdleStreams,
     /// For calls that wait for the device.
     pub(super) releases: ReleaseThread,
 }
@@ -55,8 +63,7 @@ impl CaptureModes for Driver {
 impl HipContext {
     pub(super) fn new(driver: &'static Driver, index: usize) -> Result<Self> {
         let device = device(driver, index)?;
-        // SAFETY: the driver is initialised.
-        let version = unsafe { get!(driver, hipDriverGetVersion()) }?;
+        let version = version(driver)?;
         let arguments = HipArgumentLock::for_version(version);
         let addresses = HipAddressLock::for_devices(count(driver)?);
         let health = DeviceHealth::new(format!("hip:{index}"));
@@ -147,4 +154,218 @@ pub(super) fn device(driver: &Driver, index: usize) -> Result<hipDevice_t> {
         ));
     }
     Ok(index as hipDevice_t)
+}
+
+pub(super) type HipStream = DriverStream<HipContext>;
+pub(super) type HipRawEvent = RawEvent<HipContext>;
+
+/// The priority of a stream that is created without one.
+const NORMAL_PRIORITY: c_int = 0;
+
+fn highest_priority(driver: &Driver) -> Result<c_int, HipFailure> {
+    let (mut lowest, mut highest) = (0, 0);
+    // SAFETY: the context is bound, the places valid.
+    unsafe { call!(driver, hipDeviceGetStreamPriorityRange(&raw mut lowest, &raw mut highest)) }?;
+    Ok(highest)
+}
+
+impl StreamContext for HipContext {
+    type StreamKind = ihipStream_t;
+    type EventKind = ihipEvent_t;
+    const BAD_HANDLE: &'static [u32] = &[hipErrorInvalidValue, hipErrorInvalidHandle];
+
+    fn create_stream(context: &Arc<Self>, priority: Priority) -> Result<HipObject<ihipStream_t>, HipFailure> {
+        let (driver, flags) = (context.driver, hipStreamNonBlocking);
+        let priority = match priority {
+            Priority::High => highest_priority(driver)?,
+            _ => NORMAL_PRIORITY,
+        };
+        if let Some(idle) = context.idle_streams.take(priority) {
+            // SAFETY: nothing else has the stream.
+            return Ok(unsafe { HipObject::new(Arc::clone(context), idle) });
+        }
+        HipObject::create_by(context, |driver, place| {
+            if priority == NORMAL_PRIORITY {
+                // SAFETY: the context is bound, the place valid.
+                return unsafe { call!(driver, hipStreamCreateWithFlags(place, flags)) };
+            }
+            // SAFETY: the context is bound, the place valid.
+            unsafe { call!(driver, hipStreamCreateWithPriority(place, flags, priority)) }
+        })
+    }
+
+    fn create_event(context: &Arc<Self>, timing: bool) -> Result<HipObject<ihipEvent_t>, HipFailure> {
+        let flags = if timing { hipEventDefault } else { hipEventDisableTiming };
+        HipObject::create_by(context, |driver, place| {
+            // SAFETY: the context is bound, the place valid.
+            unsafe { call!(driver, hipEventCreateWithFlags(place, flags)) }
+        })
+    }
+
+    unsafe fn record(&self, event: hipEvent_t, stream: hipStream_t) -> Result<(), HipFailure> {
+        // SAFETY: passed on to the caller.
+        unsafe { call!(self.driver, hipEventRecord(event, stream)) }
+    }
+
+    unsafe fn wait(&self, stream: hipStream_t, event: hipEvent_t) -> Result<(), HipFailure> {
+        // SAFETY: passed on to the caller.
+        unsafe { call!(self.driver, hipStreamWaitEvent(stream, event, 0)) }
+    }
+
+    unsafe fn query_event(&self, event: hipEvent_t) -> Result<bool, HipFailure> {
+        // SAFETY: passed on to the caller.
+        HipFailure::check_ready("hipEventQuery", unsafe { (self.driver.hipEventQuery)(event) })
+    }
+
+    unsafe fn query_stream(&self, stream: hipStream_t) -> Result<bool, HipFailure> {
+        // SAFETY: passed on to the caller.
+        HipFailure::check_ready("hipStreamQuery", unsafe { (self.driver.hipStreamQuery)(stream) })
+    }
+
+    unsafe fn synchronize(&self, stream: hipStream_t) -> Result<(), HipFailure> {
+        // SAFETY: passed on to the caller.
+        unsafe { call!(self.driver, hipStreamSynchronize(stream)) }
+    }
+
+    unsafe fn elapsed(&self, from: hipEvent_t, to: hipEvent_t) -> Result<f32, HipFailure> {
+        // SAFETY: passed on to the caller.
+        unsafe { get!(self.driver, hipEventElapsedTime(from, to)) }
+    }
+}
+
+impl CaptureContext for HipContext {
+    type GraphKind = ihipGraph;
+    const BACKEND: &'static str = "hip";
+
+    fn native_context(&self) -> *mut c_void {
+        ptr::null_mut()
+    }
+
+    unsafe fn begin_capture(&self, stream: hipStream_t) -> Result<(), HipFailure> {
+        let mode = hipStreamCaptureModeThreadLocal;
+        // SAFETY: passed on to the caller.
+        unsafe { call!(self.driver, hipStreamBeginCapture(stream, mode)) }
+    }
+
+    unsafe fn end_capture(&self, stream: hipStream_t, graph: &mut hipGraph_t) -> Result<(), HipFailure> {
+        // SAFETY: passed on to the caller.
+        unsafe { call!(self.driver, hipStreamEndCapture(stream, graph)) }
+    }
+
+    unsafe fn is_capturing(&self, stream: hipStream_t) -> Result<bool, HipFailure> {
+        let mut status = hipStreamCaptureStatusNone;
+        // SAFETY: passed on to the caller; the pointer is valid for a status.
+        unsafe { call!(self.driver, hipStreamIsCapturing(stream, &raw mut status)) }?;
+        Ok(status != hipStreamCaptureStatusNone)
+    }
+}
+
+/// An object of the driver. It keeps the context alive.
+///
+/// Work in flight that uses a dropped object goes on: the driver keeps events and instantiated graphs
+/// until then. Code and pools are destroyed where that may wait; streams are used again.
+pub(super) type HipObject<T> = Owned<T>;
+
+macro_rules! kinds {
+    (at_once: { $($kind:ident: $destroy:ident,)+ } waiting: { $($late:ident: $destroy_late:ident,)+ }) => {
+        $(
+            // SAFETY: any thread may use the driver's objects. Graphs, of which the driver takes one call
+            // at a time, are behind locks or exclusive references.
+            unsafe impl ObjectKind for $kind {
+                type Handle = *mut Self;
+                type Owner = Arc<HipContext>;
+
+                unsafe fn destroy(context: &Arc<HipContext>, object: *mut Self) {
+                    context.destroy(|| {
+                        // SAFETY: passed on to the caller.
+                        unsafe { call!(context.driver, $destroy(object)) }
+                    });
+                }
+            }
+        )+
+        $(
+            // SAFETY: any thread may use the driver's objects.
+            unsafe impl ObjectKind for $late {
+                type Handle = *mut Self;
+                type Owner = Arc<HipContext>;
+
+                unsafe fn destroy(context: &Arc<HipContext>, object: *mut Self) {
+                    let object = object.expose_provenance();
+                    context.releases.later(move |driver| {
+                        // SAFETY: passed on to the caller.
+                        unsafe { call!(driver, $destroy_late(ptr::with_exposed_provenance_mut(object))) }
+                    });
+                }
+            }
+        )+
+    };
+}
+
+kinds! {
+    at_once: {
+        ihipEvent_t: hipEventDestroy,
+        ihipGraph: hipGraphDestroy,
+        hipGraphExec: hipGraphExecDestroy,
+    }
+    waiting: {
+        ihipMemPoolHandle_t: hipMemPoolDestroy,
+        ihipModule_t: hipModuleUnload,
+    }
+}
+
+// SAFETY: any thread may use a stream.
+unsafe impl ObjectKind for ihipStream_t {
+    type Handle = *mut Self;
+    type Owner = Arc<HipContext>;
+
+    /// Keeps an idle stream for another use.
+    unsafe fn destroy(context: &Arc<HipContext>, stream: *mut Self) {
+        let is_kept = context.bind().and_then(|_bound| {
+            // SAFETY: passed on to the caller.
+            unsafe { context.idle_streams.keep(context.driver, stream) }
+        });
+        if !is_kept.unwrap_or(false) {
+            // SAFETY: passed on to the caller.
+            unsafe { destroy_later(&context.releases, stream) }
+        }
+    }
+}
+
+/// The first version, as the driver counts, whose nodes lock the place.
+const FIRST_TO_LOCK: c_int = 60_300_000;
+
+/// Lets one thread of a device at a time make the calls that read the arguments of kernels, on versions
+/// before 6.3. There is no lock for others.
+///
+/// These versions copy the arguments of a launch to a place that belongs to the function, and from
+/// there to the launch. Launches on a stream lock that place in between. Nodes of graphs do not,
+/// neither when they are added or changed nor when their graph is launched: two threads that use one
+/// function at the same time exchange their arguments.
+///
+/// The closures of native commands and stream tasks are not locked: with these versions, an application
+/// does not launch a function in them that other threads use.
+#[derive(Debug)]
+pub(super) struct HipArgumentLock(Option<Mutex<()>>);
+
+impl HipArgumentLock {
+    fn for_version(version: c_int) -> Self {
+        Self((version < FIRST_TO_LOCK).then(Mutex::default))
+    }
+
+    /// Waits for the other threads' calls.
+    pub(super) fn hold(&self) -> Option<MutexGuard<'_, ()>> {
+        self.0.as_ref().map(Mutex::lock)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_old_versions_are_locked() {
+        let is_locked = |version| HipArgumentLock::for_version(version).hold().is_some();
+        assert!(is_locked(50_730_151) && is_locked(60_241_134));
+        assert!(!is_locked(60_342_131) && !is_locked(60_443_484));
+    }
 }

@@ -1,61 +1,228 @@
-//! The device: what it is made of.
-#![expect(unsafe_code, reason = "vouches for the backend")]
+//! The state that all objects of a device share and keep alive, and its memory as the contract has it.
+#![expect(unsafe_code, reason = "calls the driver")]
 
-use std::num::NonZeroUsize;
-use std::sync::Arc;
+use std::convert::Infallible;
+use std::ffi::c_int;
+use std::ptr;
+use std::sync::{Arc, OnceLock};
 
-use wakegraph_hal::support::streams::{GpuBackend, GpuDevice, PeerAccess};
-use wakegraph_hal::{Capabilities, CommandBufferDesc, Error, ErrorKind, KernelDesc, Result};
+use wakegraph_hal::support::streams::{
+    DeviceClock, DriverContext as _, ImportStreams, MemoryDevice, PeerAccess, PinnedMemories, StreamDevice,
+    StreamMemory,
+};
+use wakegraph_hal::{
+    Capabilities, CommandKinds, DeviceId, DeviceInfo, MemoryKind, Progress, Result, UpdateCapabilities,
+    UserMemory,
+};
 
-use super::command_buffer::HipCommandBuffer;
-use super::context::HipContext;
-use super::device_inner::HipDeviceInner;
-use super::foreign;
-use super::kernel::HipKernel;
-use super::sys::{Driver, HipFailure};
+use super::context::{self, HipContext, HipStream};
+use super::error::version_text;
+use super::memory::{HipAllocation, HipMemoryPool, register};
+use super::program::HipFunction;
+use super::sys::{
+    self, HipFailure, call, get, hipDeviceAttribute_t, hipErrorPeerAccessAlreadyEnabled,
+    hipMemcpyDeviceToHost, hipMemcpyHostToDevice, hipStream_t,
+};
 
-pub(super) type HipDevice = GpuDevice<HipDeviceInner>;
-
-pub(super) fn open(driver: &'static Driver, index: usize) -> Result<HipDevice> {
-    let inner = HipContext::new(driver, index)
-        .and_then(HipDeviceInner::open)
-        .map_err(|error| error.on_device(format!("hip:{index}")))?;
-    Ok(HipDevice::new(inner))
+/// The private core of the contract's device. The fields are dropped in this
+/// order, the context last.
+#[derive(Debug)]
+pub(super) struct HipDeviceInner {
+    pub(super) info: DeviceInfo,
+    pub(super) capabilities: Capabilities,
+    /// The architecture that code is compiled for, such as `gfx90a:sramecc+:xnack-`.
+    pub(super) architecture: String,
+    /// Work-items that the hardware issues together: 32 or 64.
+    pub(super) wavefront: usize,
+    /// The kernel of [`fill`](super::kernel::fill).
+    pub(super) fill: OnceLock<HipFunction>,
+    /// The outcome of [`keep_their_values`](super::updates_in_flight::keep_their_values).
+    pub(super) keeps_values: OnceLock<bool>,
+    pub(super) peers: PeerAccess,
+    pub(super) clock: DeviceClock<HipContext>,
+    import_streams: ImportStreams<HipContext>,
+    pub(super) pool: Arc<HipMemoryPool>,
+    pub(super) context: Arc<HipContext>,
 }
 
-// SAFETY: memory comes from the driver and is set to zero; the rest is that of streams and events.
-unsafe impl GpuBackend for HipDeviceInner {
-    type Kernel = HipKernel;
-    type CommandBuffer = HipCommandBuffer;
-    const NAME: &'static str = "HIP";
+/// Local memory for the gaps between arguments, 15 bytes each.
+pub(super) const LOCAL_GAPS: usize = 1024;
 
-    fn capabilities(&self) -> &Capabilities {
-        &self.capabilities
+impl HipDeviceInner {
+    pub(super) fn open(context: HipContext) -> Result<Self> {
+        let (driver, context) = (context.driver, Arc::new(context));
+        let attribute = |attribute| context.attribute(attribute);
+        let three = |attributes: [hipDeviceAttribute_t; 3]| -> Result<[usize; 3], HipFailure> {
+            let [x, y, z] = attributes;
+            Ok([attribute(x)?, attribute(y)?, attribute(z)?])
+        };
+        let info = info(&context)?;
+        let capabilities = Capabilities {
+            commands: commands(),
+            update: UpdateCapabilities::all(),
+            profiling: true,
+            notifies: false,
+            prefers_polls: false,
+            progress: Progress::Device,
+            batches: true,
+            queue_priorities: true,
+            stream_tasks: true,
+            out_of_order_queues: false,
+            max_work_group_size: attribute(sys::hipDeviceAttributeMaxThreadsPerBlock)?,
+            max_work_item_sizes: three([
+                sys::hipDeviceAttributeMaxBlockDimX,
+                sys::hipDeviceAttributeMaxBlockDimY,
+                sys::hipDeviceAttributeMaxBlockDimZ,
+            ])?,
+            max_work_groups: three([
+                sys::hipDeviceAttributeMaxGridDimX,
+                sys::hipDeviceAttributeMaxGridDimY,
+                sys::hipDeviceAttributeMaxGridDimZ,
+            ])?,
+            max_global_index: usize::MAX,
+            concurrent_parts: true,
+            global_offset: true,
+            view_alignment: 1,
+            // Arguments begin at multiples of 16, so some memory is left for the gaps.
+            local_memory: attribute(sys::hipDeviceAttributeMaxSharedMemoryPerBlock)?
+                .saturating_sub(LOCAL_GAPS),
+            max_allocation: usize::try_from(info.memory).unwrap_or(usize::MAX),
+        };
+        let wavefront = attribute(sys::hipDeviceAttributeWarpSize)?;
+        let pool = Arc::new(HipMemoryPool::create(&context)?);
+        Ok(Self {
+            info,
+            capabilities,
+            architecture: driver.architecture(context.device)?,
+            wavefront,
+            fill: OnceLock::new(),
+            keeps_values: OnceLock::new(),
+            peers: PeerAccess::default(),
+            clock: DeviceClock::create(&context)?,
+            import_streams: ImportStreams::default(),
+            pool,
+            context,
+        })
     }
 
-    fn load_kernel(&self, desc: &KernelDesc<'_>) -> Result<HipKernel> {
-        HipKernel::load(self, desc)
+    /// Lets `user` use this device's memory, if the hardware can.
+    pub(super) fn open_to(&self, user: &Self) -> Result<bool, HipFailure> {
+        let (driver, from, to) = (self.context.driver, user.context.device, self.context.device);
+        // The driver says that a device is not its own peer, but another object may be for it.
+        if from == to {
+            return Ok(true);
+        }
+        // SAFETY: both devices are open.
+        let can_access: c_int = unsafe { get!(driver, hipDeviceCanAccessPeer(from, to)) }?;
+        if can_access == 0 {
+            return Ok(false);
+        }
+        let _bound = user.context.bind()?;
+        // SAFETY: both devices are open; the flags are reserved.
+        match unsafe { call!(driver, hipDeviceEnablePeerAccess(to, 0)) } {
+            Err(failure) if failure.code == hipErrorPeerAccessAlreadyEnabled => {}
+            outcome => outcome?,
+        }
+        self.pool.open_to(&user.context)?;
+        Ok(true)
+    }
+}
+
+impl StreamDevice for HipDeviceInner {
+    type Context = HipContext;
+    type Counted = Infallible;
+    type Loops = Infallible;
+
+    fn info(&self) -> &DeviceInfo {
+        &self.info
     }
 
-    fn create_command_buffer(device: &Arc<Self>, desc: CommandBufferDesc) -> Result<HipCommandBuffer> {
-        HipCommandBuffer::create(device, desc)
+    fn context(&self) -> &Arc<HipContext> {
+        &self.context
     }
 
-    fn check_address(&self, address: usize, len: usize) -> Result<()> {
-        foreign::check_address(self, address, len)
+    fn clock(&self) -> &DeviceClock<HipContext> {
+        &self.clock
     }
 
-    fn peers(&self) -> &PeerAccess {
-        &self.peers
+    fn import_streams(&self) -> &ImportStreams<HipContext> {
+        &self.import_streams
+    }
+}
+
+pub(super) type HipMemory = StreamMemory<HipDeviceInner>;
+
+impl MemoryDevice for HipDeviceInner {
+    type Allocation = HipAllocation;
+
+    fn allocate(&self, kind: MemoryKind, len: usize) -> Result<HipAllocation> {
+        HipAllocation::zeroed(&self.pool, kind, len)
     }
 
-    fn open_to(&self, user: &Self) -> Result<bool, HipFailure> {
-        Self::open_to(self, user)
+    fn register(&self, memory: &UserMemory) -> Result<bool, HipFailure> {
+        register(&self.context, memory)
     }
 
-    fn cannot_split(count: NonZeroUsize) -> Error {
-        let why = format!("a HIP device cannot be split into {count}: graphs ignore masks of compute units");
-        Error::new(ErrorKind::FeatureNotSupported, why)
-            .help("partition the GPU with amd-smi, and open the parts through HIP_VISIBLE_DEVICES")
+    fn registered(&self, memory: UserMemory) -> HipAllocation {
+        HipAllocation::registered(&self.pool, memory)
     }
+
+    fn pinned() -> &'static PinnedMemories<HipAllocation> {
+        static PINNED: PinnedMemories<HipAllocation> = PinnedMemories::new();
+        &PINNED
+    }
+
+    fn trim(&self) -> Result<(), HipFailure> {
+        self.pool.trim()
+    }
+
+    fn memory_stream(&self) -> &HipStream {
+        &self.pool.stream
+    }
+
+    unsafe fn copy_to_device(
+        &self,
+        to: u64,
+        from: *const u8,
+        len: usize,
+        stream: hipStream_t,
+    ) -> Result<(), HipFailure> {
+        let (to, kind) = (ptr::with_exposed_provenance_mut(to as usize), hipMemcpyHostToDevice);
+        // SAFETY: passed on to the caller.
+        unsafe { call!(self.context.driver, hipMemcpyAsync(to, from.cast(), len, kind, stream)) }
+    }
+
+    unsafe fn copy_to_host(
+        &self,
+        to: *mut u8,
+        from: u64,
+        len: usize,
+        stream: hipStream_t,
+    ) -> Result<(), HipFailure> {
+        let (from, kind) = (ptr::with_exposed_provenance(from as usize), hipMemcpyDeviceToHost);
+        // SAFETY: passed on to the caller.
+        unsafe { call!(self.context.driver, hipMemcpyAsync(to.cast(), from, len, kind, stream)) }
+    }
+}
+
+/// The commands that a graph can hold. HIP has no conditional nodes.
+fn commands() -> CommandKinds {
+    let of_other_layers = CommandKinds::HOST_TASK | CommandKinds::SUB_GRAPH | CommandKinds::STREAM_TASK;
+    CommandKinds::all() - of_other_layers - CommandKinds::IF - CommandKinds::WHILE
+}
+
+fn info(context: &HipContext) -> Result<DeviceInfo, HipFailure> {
+    let (driver, device) = (context.driver, context.device);
+    let name = context::name(driver, device)?;
+    // SAFETY: the driver gave the device.
+    let memory: usize = unsafe { get!(driver, hipDeviceTotalMem(device)) }?;
+    Ok(DeviceInfo {
+        id: DeviceId::unique(),
+        backend: "hip",
+        selector: context.health.selector().into(),
+        name,
+        driver: format!("HIP {}", version_text(context.version)),
+        memory: memory as u64,
+        compute_units: context.attribute(sys::hipDeviceAttributeMultiprocessorCount)?,
+    })
 }

@@ -82,7 +82,7 @@ fn unavailable(why: &str) -> Error {
 }
 
 /// The kind of error that a failure stands for.
-pub(super) fn kind(HipFailure { call, code, .. }: HipFailure) -> ErrorKind {
+fn kind(HipFailure { call, code, .. }: HipFailure) -> ErrorKind {
     match code {
         2 => ErrorKind::OutOfMemory,
         // A launch that the driver refuses, as one with too large a work-group.
@@ -130,7 +130,7 @@ fn describe(code: Code) -> (String, String) {
     (text(driver.hipGetErrorName, code), text(driver.hipGetErrorString, code))
 }
 
-/// What a function of AMD's libraries says of a code.
+/// Text that a function of AMD's libraries has for a code.
 pub(super) fn text(function: unsafe extern "C" fn(Code) -> *const c_char, code: Code) -> String {
     // SAFETY: the function takes any number, and needs no device.
     let text = unsafe { function(code) };

@@ -1,23 +1,26 @@
-//! The driver's graphs, and how nodes are added to them.
+//! The driver's graphs: how nodes are added to them, and what is instantiated and launched.
 #![expect(unsafe_code, reason = "calls the driver")]
 
 use std::ptr;
 use std::sync::Arc;
 
-use wakegraph_hal::support::copy_box::CopyBox;
+use wakegraph_hal::support::copy_box::{BoxSide, CopyBox};
 use wakegraph_hal::support::fill_row::FillRow;
+use wakegraph_hal::support::graphs::InstantiatedGraph;
 
-use super::context::HipContext;
-use super::handle::HipObject;
-use super::launch::HipLaunch;
-use super::stream::HipRawEvent;
-use super::sys::{Driver, HipFailure, call, hipGraphNode_t, hipMemcpyDefault, ihipGraph};
-use super::transfer::{copy_params, fill_params};
+use super::context::{HipContext, HipObject, HipRawEvent, HipStream};
+use super::device::HipDeviceInner;
+use super::kernel::HipLaunch;
+use super::sys::{
+    Code, HipFailure, call, hipErrorGraphExecUpdateFailure, hipErrorInvalidValue, hipErrorNotSupported,
+    hipExtent, hipGraphExec, hipGraphNode_t, hipMemcpy3DParms, hipMemcpyDefault, hipMemsetParams,
+    hipPitchedPtr, hipPos, ihipGraph,
+};
 
 /// A node of a graph, which keeps it alive.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 #[repr(transparent)]
-pub(super) struct HipGraphNode(pub(super) hipGraphNode_t);
+pub(super) struct HipGraphNode(hipGraphNode_t);
 
 // SAFETY: a node is a name; the calls that use it lock the graph.
 unsafe impl Send for HipGraphNode {}
@@ -40,11 +43,10 @@ pub(super) enum HipNewNode<'a> {
 pub(super) type HipGraph = HipObject<ihipGraph>;
 
 pub(super) fn create_graph(context: &Arc<HipContext>) -> Result<HipGraph, HipFailure> {
-    let create = |driver: &Driver, place| {
+    HipGraph::create_by(context, |driver, place| {
         // SAFETY: the device is current, the place valid.
         unsafe { call!(driver, hipGraphCreate(place, 0)) }
-    };
-    HipGraph::create_by(context, create)
+    })
 }
 
 /// Adds a node behind others, each of which is named once.
@@ -99,4 +101,112 @@ pub(super) fn add_node(
 pub(super) fn remove_node(graph: &mut HipGraph, node: HipGraphNode) -> Result<(), HipFailure> {
     // SAFETY: the node is of this graph, and not used any more.
     unsafe { call!(graph.driver(), hipGraphDestroyNode(node.0)) }
+}
+
+/// The codes with which the driver refuses an update in place.
+const REFUSALS: [Code; 3] = [hipErrorInvalidValue, hipErrorNotSupported, hipErrorGraphExecUpdateFailure];
+
+/// An instantiated graph. The driver takes one call at a time. The caller ensures this, and has
+/// bound the context.
+pub(super) type HipGraphExec = HipObject<hipGraphExec>;
+
+impl InstantiatedGraph<HipDeviceInner> for HipGraphExec {
+    fn instantiate(graph: &mut HipGraph) -> Result<Self, HipFailure> {
+        let _addresses = graph.context().addresses.hold_to_allocate();
+        let _arguments = graph.context().arguments.hold();
+        Self::create_by(graph.context(), |driver, place| {
+            // SAFETY: the graph is alive, the place valid.
+            unsafe { call!(driver, hipGraphInstantiateWithFlags(place, graph.raw(), 0)) }
+        })
+    }
+
+    fn upload(&mut self, stream: &HipStream) -> Result<(), HipFailure> {
+        let _addresses = self.context().addresses.hold_to_allocate();
+        let _arguments = self.context().arguments.hold();
+        // SAFETY: both are alive and of one device.
+        unsafe { call!(self.driver(), hipGraphUpload(self.raw(), stream.raw())) }
+    }
+
+    fn launch(&mut self, stream: &HipStream) -> Result<Option<HipFailure>, HipFailure> {
+        let _arguments = self.context().arguments.hold();
+        // SAFETY: both are alive and of one device.
+        unsafe { call!(self.driver(), hipGraphLaunch(self.raw(), stream.raw())) }.map(|()| None)
+    }
+
+    fn set_kernel(&mut self, HipGraphNode(node): HipGraphNode, launch: &HipLaunch) -> Result<(), HipFailure> {
+        launch.with_params(|params| {
+            let _arguments = self.context().arguments.hold();
+            // SAFETY: the node is of the graph that this was made from; the parameters are
+            // complete, and copied.
+            unsafe { call!(self.driver(), hipGraphExecKernelNodeSetParams(self.raw(), node, params)) }
+        })
+    }
+
+    /// Enables or disables a kernel, copy or memset node in later launches.
+    fn set_enabled(&mut self, HipGraphNode(node): HipGraphNode, enabled: bool) -> Result<(), HipFailure> {
+        // SAFETY: the node is of the graph that this was made from, and of a kind that can be
+        // disabled.
+        unsafe { call!(self.driver(), hipGraphNodeSetEnabled(self.raw(), node, u32::from(enabled))) }
+    }
+
+    fn update(&mut self, graph: &mut HipGraph) -> Result<bool, HipFailure> {
+        let (mut node, mut reason) = (ptr::null_mut(), 0);
+        let places = (&raw mut node, &raw mut reason);
+        let _addresses = self.context().addresses.hold_to_allocate();
+        let _arguments = self.context().arguments.hold();
+        // SAFETY: both graphs are alive, the places valid.
+        match unsafe { call!(self.driver(), hipGraphExecUpdate(self.raw(), graph.raw(), places.0, places.1)) }
+        {
+            Ok(()) => Ok(true),
+            Err(HipFailure { code, .. }) if REFUSALS.contains(&code) => {
+                tracing::debug!(target: "wakegraph::hip", reason, "an update in place was refused");
+                Ok(false)
+            }
+            Err(failure) => Err(failure),
+        }
+    }
+
+    fn set_event(&mut self, HipGraphNode(node): HipGraphNode, event: &HipRawEvent) -> Result<(), HipFailure> {
+        let event = event.raw();
+        // SAFETY: the node is of the graph that this was made from; the event is alive.
+        unsafe { call!(self.driver(), hipGraphExecEventRecordNodeSetEvent(self.raw(), node, event)) }
+    }
+}
+
+/// A copy in the form that the driver takes. Both sides of the box are described by their rows: the driver
+/// reads beyond slices of fewer rows than the copy has.
+fn copy_params(copy: &CopyBox) -> hipMemcpy3DParms {
+    let [from_rows, to_rows] = copy.slice_rows();
+    let side = |side: BoxSide, rows| hipPitchedPtr {
+        ptr: ptr::with_exposed_provenance_mut(side.start.address as usize),
+        pitch: side.pitch,
+        // With a size, the driver compares memory with whole slices, and the last may end early.
+        xsize: 0,
+        ysize: rows,
+    };
+    let origin = hipPos { x: 0, y: 0, z: 0 };
+    hipMemcpy3DParms {
+        srcArray: ptr::null_mut(),
+        srcPos: origin,
+        srcPtr: side(copy.from, from_rows),
+        dstArray: ptr::null_mut(),
+        dstPos: origin,
+        dstPtr: side(copy.to, to_rows),
+        extent: hipExtent { width: copy.width, height: copy.height, depth: copy.depth },
+        // The driver knows the addresses of its own memory; all others are the host's.
+        kind: hipMemcpyDefault,
+    }
+}
+
+/// A fill in the form that the driver takes.
+fn fill_params(fill: &FillRow) -> hipMemsetParams {
+    let FillRow { address, value, element, count } = *fill;
+    hipMemsetParams {
+        dst: ptr::with_exposed_provenance_mut(address as usize),
+        elementSize: element,
+        height: 1,
+        pitch: 0,
+        value,
+        width: count,
+    }
 }

@@ -1,15 +1,27 @@
-//! Kernels: a function, loaded from the first source variant that HIP takes.
+//! Kernels, loaded from the first source variant that HIP takes; their launches in the driver's form; and the
+//! backend's own kernel.
+#![expect(unsafe_code, reason = "calls the driver")]
 
 use std::any::Any;
+use std::borrow::Cow;
 use std::sync::Arc;
 
-use wakegraph_hal::support::streams::DriverContext as _;
-use wakegraph_hal::{Error, ErrorKind, Kernel, KernelDesc, Param, Result, dialect};
+use wakegraph_hal::support::launch_arguments::LaunchArguments;
+use wakegraph_hal::support::launch_geometry::LaunchGeometry;
+use wakegraph_hal::support::refusal::foreign;
+use wakegraph_hal::support::streams::{DriverContext as _, prepare_launch};
+use wakegraph_hal::{
+    AccessMode, Error, ErrorKind, Kernel, KernelArg, KernelDesc, KernelLaunch, Param, ParamKind, Range,
+    Result, UsmPointer, dialect,
+};
 
-use super::device_inner::HipDeviceInner;
-use super::function::HipFunction;
-use super::program;
-use super::sys::{HIP_FUNC_ATTRIBUTE_MAX_THREADS_PER_BLOCK, HIP_FUNC_ATTRIBUTE_SHARED_SIZE_BYTES};
+use super::context::HipStream;
+use super::device::{HipDeviceInner, HipMemory, LOCAL_GAPS};
+use super::program::{self, HipFunction};
+use super::sys::{
+    HIP_FUNC_ATTRIBUTE_MAX_THREADS_PER_BLOCK, HIP_FUNC_ATTRIBUTE_SHARED_SIZE_BYTES, HipFailure, dim3,
+    hipFunction_t, hipKernelNodeParams, outcome,
+};
 
 /// A loaded kernel.
 #[derive(Debug)]
@@ -19,7 +31,7 @@ pub(super) struct HipKernel {
     pub(super) function: HipFunction,
     /// Whether it is in the portable dialect: its entry point also takes the launch's size and
     /// offset, and skips work-items beyond that size.
-    pub(super) is_portable: bool,
+    is_portable: bool,
     max_work_group_size: usize,
     /// Local memory that its source declares.
     static_local: usize,
@@ -42,9 +54,9 @@ impl HipKernel {
         })
     }
 
-    /// Checks that a work-group can have so much dynamic local memory beside the kernel's own. The
+    /// Checks that a work-group can have this much dynamic local memory beside the kernel's own. The
     /// driver would end the process.
-    pub(super) fn check_local(&self, dynamic: usize, most: usize) -> Result<()> {
+    fn check_local(&self, dynamic: usize, most: usize) -> Result<()> {
         let needed = self.static_local + dynamic;
         if needed <= most {
             return Ok(());
@@ -89,4 +101,113 @@ impl Kernel for HipKernel {
     fn max_work_group_size(&self) -> usize {
         self.max_work_group_size
     }
+}
+
+/// The packet of a launch has its size in work-items, in 32 bits for each dimension.
+const MOST_ITEMS: usize = u32::MAX as usize;
+
+/// A launch with all its parameters, as a graph's node takes them.
+#[derive(Clone, Debug)]
+pub(super) struct HipLaunch {
+    function: hipFunction_t,
+    geometry: LaunchGeometry,
+    arguments: LaunchArguments,
+}
+
+// SAFETY: any thread may launch a function, and several may do so at a time.
+unsafe impl Send for HipLaunch {}
+// SAFETY: as for `Send`.
+unsafe impl Sync for HipLaunch {}
+
+impl HipLaunch {
+    /// The launch of a kernel of this device.
+    pub(super) fn of(device: &HipDeviceInner, launch: &KernelLaunch) -> Result<Self> {
+        let kernel = launch.kernel.as_any().downcast_ref::<HipKernel>();
+        let kernel = kernel.filter(|kernel| Arc::ptr_eq(kernel.function.context(), &device.context));
+        let kernel = kernel.ok_or_else(|| foreign("kernel"))?;
+        let (geometry, arguments) =
+            prepare_launch(device, launch, kernel.is_portable, (MOST_ITEMS, device.wavefront))?;
+        kernel.check_local(arguments.local(), device.capabilities.local_memory + LOCAL_GAPS)?;
+        Ok(Self { function: kernel.function.raw, geometry, arguments })
+    }
+
+    /// Gives it the argument with this index of `launch`. False, and without effect, if it has to be made
+    /// again for that.
+    pub(super) fn replace_argument(&mut self, launch: &KernelLaunch, index: usize) -> Result<bool> {
+        let (params, arg) = (launch.kernel.params(), &launch.args[index]);
+        self.arguments.replace(params, index, arg, HipMemory::address_of)
+    }
+
+    /// Calls `use_it` with the launch as the driver takes it. The driver copies what the pointers
+    /// point to.
+    pub(super) fn with_params<R>(&self, use_it: impl FnOnce(&hipKernelNodeParams) -> R) -> R {
+        let three = |[x, y, z]: [u32; 3]| dim3 { x, y, z };
+        self.arguments.with_pointers(|pointers| {
+            use_it(&hipKernelNodeParams {
+                blockDim: three(self.geometry.block),
+                extra: std::ptr::null_mut(),
+                func: self.function.cast(),
+                gridDim: three(self.geometry.grid),
+                kernelParams: pointers.as_mut_ptr(),
+                sharedMemBytes: u32::try_from(self.arguments.local()).unwrap_or(u32::MAX),
+            })
+        })
+    }
+
+    /// Starts it on a stream, outside of graphs. The caller has bound the context.
+    pub(super) fn start(&self, stream: &HipStream) -> Result<(), HipFailure> {
+        self.with_params(|params| {
+            let hipKernelNodeParams { blockDim: b, gridDim: g, sharedMemBytes: shared, .. } = *params;
+            let (function, arguments, extra) = (self.function, params.kernelParams, params.extra);
+            let (driver, raw, _arguments) =
+                (stream.driver(), stream.raw(), stream.context().arguments.hold());
+            let call = driver.hipModuleLaunchKernel;
+            // SAFETY: function and stream are of one device; the driver copies the arguments.
+            outcome("hipModuleLaunchKernel", unsafe {
+                call(function, g.x, g.y, g.z, b.x, b.y, b.z, shared, raw, arguments, extra)
+            })
+        })
+    }
+}
+
+/// Work-items of a fill: enough for every compute unit there is.
+const MOST_FILL_ITEMS: usize = 1 << 19;
+
+/// A launch of the backend's own kernel, which repeats a pattern of any length over memory. It is in the
+/// portable dialect, and hipRTC compiles it when it is first used. The caller has bound the context.
+///
+/// # Errors
+/// Those of a compilation, the first time: without hipRTC, there is no such kernel.
+pub(super) fn fill(device: &HipDeviceInner, memory: UsmPointer, pattern: UsmPointer) -> Result<HipLaunch> {
+    fill_by(device, memory.len().min(MOST_FILL_ITEMS), memory, pattern)
+}
+
+/// As [`fill`], by this many work-items.
+pub(super) fn fill_by(
+    device: &HipDeviceInner,
+    items: usize,
+    memory: UsmPointer,
+    pattern: UsmPointer,
+) -> Result<HipLaunch> {
+    const NAME: &str = "wakegraph_fill";
+    let slice = |name, access| Param {
+        name: Cow::Borrowed(name),
+        kind: ParamKind::Buffer { access, element_size: 1, element_align: 1 },
+    };
+    let params = [slice("memory", AccessMode::Write), slice("pattern", AccessMode::Read)];
+    let function = match device.fill.get() {
+        Some(function) => function,
+        None => {
+            let source = include_str!("fill.c");
+            let text = format!("{}{source}{}", dialect::HIP, dialect::entry_point(NAME, &params));
+            let (entry, architecture) = (dialect::entry_name(NAME), &device.architecture);
+            let code = program::compile(NAME, &text, architecture)?;
+            let function = HipFunction::load(&device.pool, &code, &entry, NAME, architecture)?;
+            device.fill.get_or_init(|| function)
+        }
+    };
+    let (range, geometry) = (Range::linear(items), LaunchGeometry::linear(items));
+    let args = [KernelArg::Usm(memory), KernelArg::Usm(pattern)];
+    let arguments = LaunchArguments::portable(&params, &args, &range, &geometry, HipMemory::address_of)?;
+    Ok(HipLaunch { function: function.raw, geometry, arguments })
 }

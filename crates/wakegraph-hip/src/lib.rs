@@ -3,43 +3,53 @@
 //! It has the shape of the CUDA backend, and its files have the same names. `docs/backends/hip.md`
 //! says what differs, call by call.
 //!
-//! Imports `types` and `hal` only.
+//! # Reading order
+//!
+//! Each file uses only files before it in this list.
+//!
+//! | file | about |
+//! |---|---|
+//! | `sys` | the driver's declarations |
+//! | `release` | frees that wait for the device, kept away from other threads |
+//! | `error` | the driver's start, and its codes as errors |
+//! | `context` | the device made current, and the driver's objects that belong to it: streams, events .. |
+//! | `memory` | the pool, allocations, registered memory, addresses of other libraries |
+//! | `program` | code: compiled, and loaded |
+//! | `device` | what the objects of a device share |
+//! | `kernel` | kernels and their launches |
+//! | `graph` | the driver's graphs, and what is instantiated of them |
+//! | `lower` | from commands to a graph |
+//! | `updates_in_flight` | whether an update may meet a launch in flight |
+//! | `queue` | how single commands and command-buffers are launched |
+//! | `lib` | the backend and its device |
+//!
+//! Of this workspace, it knows `wakegraph-hal` only.
 #![allow(non_upper_case_globals, reason = "the vendor's names")]
 
-mod address_lock;
-mod allocation;
-mod argument_lock;
-mod builtin_kernels;
-mod command_buffer;
 mod context;
 mod device;
-mod device_inner;
-mod enqueue;
 mod error;
-mod foreign;
-mod function;
 mod graph;
-mod graph_exec;
-mod handle;
-mod idle_streams;
 mod kernel;
-mod launch;
 mod lower;
 mod memory;
-mod memory_pool;
 mod program;
-mod registered;
+mod queue;
 mod release;
-mod stream;
 mod sys;
-mod transfer;
 mod updates_in_flight;
 
+use std::num::NonZeroUsize;
 use std::sync::Arc;
 
-use device::HipDevice;
+use context::HipContext;
+use device::HipDeviceInner;
+use kernel::HipKernel;
+use queue::HipCommandBuffer;
+use sys::HipFailure;
 use wakegraph_hal::support::open_devices::OpenDevices;
-use wakegraph_hal::{Backend, Device, Result};
+use wakegraph_hal::support::streams::{GpuBackend, GpuDevice, PeerAccess};
+use wakegraph_hal::{Backend, Capabilities, CommandBufferDesc, Device, Error, ErrorKind, KernelDesc, Result};
 
 /// The backend that finds AMD's GPUs.
 #[derive(Clone, Copy, Debug)]
@@ -68,8 +78,50 @@ impl Backend for HipBackend {
     /// Opens the device with this index. While one is open and works, opening its index again gives
     /// the same device.
     fn open(&self, index: usize) -> Result<Arc<dyn Device>> {
-        static OPEN: OpenDevices<HipDevice> = OpenDevices::new();
-        let open = || device::open(error::driver()?, index);
+        static OPEN: OpenDevices<GpuDevice<HipDeviceInner>> = OpenDevices::new();
+        let open = || {
+            let context = HipContext::new(error::driver()?, index);
+            let inner = context.and_then(HipDeviceInner::open);
+            Ok(GpuDevice::new(inner.map_err(|error| error.on_device(format!("hip:{index}")))?))
+        };
         Ok(OPEN.get_or_open(index, |device| device.status().is_ok(), open)?)
+    }
+}
+
+// SAFETY: memory comes from the driver and is set to zero; the rest is that of streams and events.
+#[expect(unsafe_code, reason = "vouches for the backend")]
+unsafe impl GpuBackend for HipDeviceInner {
+    type Kernel = HipKernel;
+    type CommandBuffer = HipCommandBuffer;
+    const NAME: &'static str = "HIP";
+
+    fn capabilities(&self) -> &Capabilities {
+        &self.capabilities
+    }
+
+    fn load_kernel(&self, desc: &KernelDesc<'_>) -> Result<HipKernel> {
+        HipKernel::load(self, desc)
+    }
+
+    fn create_command_buffer(device: &Arc<Self>, desc: CommandBufferDesc) -> Result<HipCommandBuffer> {
+        HipCommandBuffer::create(device, desc)
+    }
+
+    fn check_address(&self, address: usize, len: usize) -> Result<()> {
+        memory::check_address(&self.context, address, len)
+    }
+
+    fn peers(&self) -> &PeerAccess {
+        &self.peers
+    }
+
+    fn open_to(&self, user: &Self) -> Result<bool, HipFailure> {
+        Self::open_to(self, user)
+    }
+
+    fn cannot_split(count: NonZeroUsize) -> Error {
+        let why = format!("a HIP device cannot be split into {count}: graphs ignore masks of compute units");
+        Error::new(ErrorKind::FeatureNotSupported, why)
+            .help("partition the GPU with amd-smi, and open the parts through HIP_VISIBLE_DEVICES")
     }
 }

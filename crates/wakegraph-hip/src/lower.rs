@@ -16,15 +16,13 @@ use wakegraph_hal::support::streams::{Kept, PinnedMemory, capture};
 use wakegraph_hal::support::transfer::{doublings, shortest_element};
 use wakegraph_hal::{Body, Command, Error, ErrorKind, MemoryKind, MemoryView, Result, UsmPointer};
 
-use super::builtin_kernels::fill;
-use super::device_inner::HipDeviceInner;
+use super::context::HipRawEvent;
+use super::device::{HipDeviceInner, HipMemory};
 use super::graph::{HipGraph, HipGraphNode, HipNewNode, add_node, remove_node};
-use super::launch::HipLaunch;
-use super::memory::HipMemory;
-use super::stream::HipRawEvent;
+use super::kernel::{HipLaunch, fill};
 
 /// The nodes of one command in a graph.
-pub(super) type HipCommandNodes = CommandNodes<HipDeviceInner>;
+type HipCommandNodes = CommandNodes<HipDeviceInner>;
 
 /// The last node of a graph's path; none while there are no nodes.
 pub(super) type PathEnd = Option<HipGraphNode>;

@@ -1,16 +1,22 @@
-//! Programs: the run-time compiler hipRTC turns HIP C++ into a code object.
-#![expect(unsafe_code, reason = "calls the compiler")]
+//! Programs: the run-time compiler hipRTC turns HIP C++ into a code object, and the driver loads it.
+#![expect(unsafe_code, reason = "calls the compiler and the driver")]
 
 use std::ffi::{CString, c_char, c_int};
 use std::ptr;
 use std::sync::Arc;
 
 use wakegraph_hal::support::program_cache::ProgramCache;
+use wakegraph_hal::support::streams::retry_with_room;
 use wakegraph_hal::{Error, ErrorKind, Result};
 
+use super::context::{HipContext, HipObject};
 use super::error::{driver, text, version};
+use super::memory::HipMemoryPool;
 use super::sys::{
-    self, Code, HIPRTC_ERROR_COMPILATION, HipFailure, Hiprtc, call, get, hiprtcProgram, outcome,
+    self, Code, HIPRTC_ERROR_COMPILATION, HipFailure, Hiprtc, call, get, hipErrorInvalidImage,
+    hipErrorInvalidKernelFile, hipErrorInvalidValue, hipErrorNoBinaryForGpu, hipErrorNotFound,
+    hipErrorSharedObjectInitFailed, hipFunction_attribute, hipFunction_t, hiprtcProgram, ihipModule_t,
+    outcome,
 };
 
 /// Compiles `source` for devices of this architecture (such as `gfx90a:sramecc+:xnack-`), each source
@@ -122,9 +128,118 @@ impl Drop for HiprtcCompilation {
     }
 }
 
+/// A function, and the loaded code that it is in.
+#[derive(Debug)]
+pub(super) struct HipFunction {
+    pub(super) raw: hipFunction_t,
+    module: HipObject<ihipModule_t>,
+    /// After the module, which is unloaded on the same thread.
+    _code: ModuleCode,
+}
+
+/// The code object of a module. The driver reads it as long as the module is loaded.
+#[derive(Debug)]
+struct ModuleCode {
+    code: Arc<[u8]>,
+    context: Arc<HipContext>,
+}
+
+impl Drop for ModuleCode {
+    fn drop(&mut self) {
+        let code = Arc::clone(&self.code);
+        self.context.releases.later(move |_| {
+            drop(code);
+            Ok(())
+        });
+    }
+}
+
+// SAFETY: any thread may launch a function, and several may do so at a time.
+unsafe impl Send for HipFunction {}
+// SAFETY: as for `Send`.
+unsafe impl Sync for HipFunction {}
+
+impl HipFunction {
+    /// Loads a code object and finds this entry point. Errors name the kernel. The caller has bound
+    /// the context.
+    pub(super) fn load(
+        pool: &HipMemoryPool,
+        code: &Arc<[u8]>,
+        entry: &str,
+        kernel: &str,
+        architecture: &str,
+    ) -> Result<Self> {
+        let room = || pool.trim();
+        let module = retry_with_room(room, || load_module(pool.context(), code, kernel, architecture))?;
+        let entry = CString::new(entry)
+            .map_err(|_| Error::new(ErrorKind::InvalidArgument, "the kernel's name holds a NUL"))?;
+        // SAFETY: the code is loaded, the name ends in NUL.
+        match unsafe { get!(module.driver(), hipModuleGetFunction(module.raw(), entry.as_ptr())) } {
+            Ok(raw) => {
+                let (code, context) = (Arc::clone(code), Arc::clone(module.context()));
+                Ok(Self { raw, module, _code: ModuleCode { code, context } })
+            }
+            Err(failure) if failure.code == hipErrorNotFound => {
+                let why = format!("the code has no kernel '{kernel}'");
+                Err(Error::new(ErrorKind::Driver, why).help(
+                    "declare the kernel under the name it has in the code, which must be `extern \"C\"`",
+                ))
+            }
+            Err(failure) => Err(failure.into()),
+        }
+    }
+
+    pub(super) fn context(&self) -> &Arc<HipContext> {
+        self.module.context()
+    }
+
+    pub(super) fn attribute(&self, attribute: hipFunction_attribute) -> Result<usize, HipFailure> {
+        // SAFETY: the function is loaded, its context bound.
+        let value: c_int = unsafe { get!(self.module.driver(), hipFuncGetAttribute(attribute, self.raw)) }?;
+        Ok(usize::try_from(value).unwrap_or(0))
+    }
+}
+
+fn load_module(
+    context: &Arc<HipContext>,
+    code: &[u8],
+    kernel: &str,
+    architecture: &str,
+) -> Result<HipObject<ihipModule_t>> {
+    let addresses = context.addresses.hold_to_allocate();
+    let loaded = HipObject::create_by(context, |driver, place| {
+        // SAFETY: the image is as long as its own headers say, or the driver refuses it.
+        unsafe { call!(driver, hipModuleLoadData(place, code.as_ptr().cast())) }
+    });
+    drop(addresses);
+    loaded.map_err(|failure| {
+        let error = Error::from(failure);
+        let why = format!("kernel '{kernel}' cannot be loaded: {}", error.message());
+        let error = Error::new(error.kind(), why);
+        match is_other_code(failure) {
+            true => error.help(format!(
+                "give a code object for {architecture}, or source (`hip_c:`, `c:`), which hipRTC compiles"
+            )),
+            false => error,
+        }
+    })
+}
+
+/// Whether the failure says that the bytes are no code for this device.
+fn is_other_code(failure: HipFailure) -> bool {
+    matches!(
+        failure.code,
+        hipErrorInvalidValue
+            | hipErrorInvalidImage
+            | hipErrorNoBinaryForGpu
+            | hipErrorInvalidKernelFile
+            | hipErrorSharedObjectInitFailed
+    )
+}
+
 #[cfg(test)]
 mod tests {
-    use wakegraph_hal::{AccessMode, Param, ParamKind, dialect};
+    use wakegraph_hal::dialect;
 
     use super::*;
 
@@ -139,45 +254,6 @@ mod tests {
             assert!(error.to_string().contains("libhiprtc"), "{error}");
             return;
         }
-        let param = |name: &'static str, kind| Param { name: name.into(), kind };
-        let params = [
-            param("tile", ParamKind::Local { element_size: 2 }),
-            param("x", ParamKind::Buffer { access: AccessMode::Read, element_size: 4, element_align: 4 }),
-            param("a", ParamKind::Value { size: 4 }),
-        ];
-        let source = |declared: &str| {
-            let body = "{ if (LEN(tile) && x[LEN(x) - 1] > a) tile[0] = 1; }";
-            let (prelude, entry) = (dialect::HIP, dialect::entry_point("k", &params));
-            format!("{prelude}KERNEL(k, ({declared})) {body}{entry}")
-        };
-        let good = source("LOCAL_SLICE(u16, tile), SLICE(const float, x), float a");
-        let first = compile("k", &good, ARCHITECTURE).unwrap();
-        assert!(!first.is_empty());
-        assert!(Arc::ptr_eq(&first, &compile("k", &good, ARCHITECTURE).unwrap()), "compiled once");
-        let without_lengths = source("u16 *tile, SLICE(const float, x), float a");
-        let error = compile("k", &without_lengths, ARCHITECTURE).unwrap_err();
-        assert_eq!(error.kind(), ErrorKind::Driver);
-        assert!(error.to_string().contains("slices are SLICE and LOCAL_SLICE"), "{error}");
-        for (declared, says) in [
-            (
-                "LOCAL_SLICE(u32, tile), SLICE(const float, x), float a",
-                "0, tile, is declared with elements of 2",
-            ),
-            (
-                "LOCAL_SLICE(u16, tile), SLICE(const double, x), float a",
-                "1, x, is declared with elements of 4",
-            ),
-            ("LOCAL_SLICE(u16, tile), SLICE(float, x), float a", "1, x, is declared read only"),
-            ("LOCAL_SLICE(u16, tile), SLICE(const float, x), double a", "2, a, is declared as a value of 4"),
-        ] {
-            let error = compile("k", &source(declared), ARCHITECTURE).unwrap_err();
-            assert!(error.to_string().contains(says), "{error}");
-        }
-        let names = "#define type 1\n#define value 2\n#define p0 3\n#define n0 4\n#define wg 5\n";
-        let (prelude, entry) = (dialect::HIP, dialect::entry_point("k", &params));
-        let taken =
-            good.replace(prelude, &format!("{prelude}{names}")).replace(&entry, &format!(" // \\{entry}"));
-        assert!(!compile("k", &taken, ARCHITECTURE).unwrap().is_empty());
-        assert_eq!(compile("k", "\0", ARCHITECTURE).unwrap_err().kind(), ErrorKind::InvalidArgument);
+        dialect::test_compiler(dialect::HIP, |source| compile("k", source, ARCHITECTURE));
     }
 }

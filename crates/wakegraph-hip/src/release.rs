@@ -6,13 +6,13 @@
 
 use std::ffi::c_int;
 use std::sync::mpsc::{self, Sender};
-use std::thread;
 use std::time::Duration;
+use std::{ptr, thread};
 
-use parking_lot::{Mutex, RwLock};
+use parking_lot::{Mutex, RwLock, RwLockReadGuard, RwLockWriteGuard};
 use wakegraph_hal::{Error, ErrorKind, Result};
 
-use super::sys::{Driver, HipFailure, call, hipDevice_t, hipErrorDeinitialized};
+use super::sys::{Driver, HipFailure, call, hipDevice_t, hipErrorDeinitialized, hipStream_t};
 
 /// A call that may wait, with what it needs.
 type Release = Box<dyn FnOnce(&'static Driver) -> Result<(), HipFailure> + Send>;
@@ -90,5 +90,112 @@ fn make(driver: &'static Driver, release: Release) {
     {
         let error = Error::from(failure);
         tracing::warn!(target: "wakegraph", %error, "a driver object could not be destroyed");
+    }
+}
+
+/// The most streams that are kept.
+const MOST_STREAMS: usize = 16;
+
+/// Streams of a device that nothing uses any more, kept for what needs one next.
+///
+/// Each executable has a stream of its own. The driver waits for a stream when it destroys it, which happens
+/// on another thread: a program that makes and drops executables faster than that would pile up streams.
+#[derive(Debug, Default)]
+pub(super) struct IdleStreams(Mutex<Vec<IdleStream>>);
+
+#[derive(Debug)]
+struct IdleStream {
+    stream: hipStream_t,
+    /// The driver's number of its priority.
+    priority: c_int,
+}
+
+// SAFETY: any thread may use a stream.
+unsafe impl Send for IdleStream {}
+
+impl IdleStreams {
+    /// A stream with this priority, if there is one. It is the caller's from now on.
+    pub(super) fn take(&self, priority: c_int) -> Option<hipStream_t> {
+        let mut streams = self.0.lock();
+        let index = streams.iter().position(|idle| idle.priority == priority)?;
+        Some(streams.swap_remove(index).stream)
+    }
+
+    /// Keeps a stream, if everything on it is done and there is room. Otherwise it stays the caller's, who
+    /// has bound the context.
+    ///
+    /// # Safety
+    /// The stream is alive, and if it is kept, the caller does not use it any more.
+    pub(super) unsafe fn keep(&self, driver: &Driver, stream: hipStream_t) -> Result<bool, HipFailure> {
+        let mut priority = 0;
+        // SAFETY: the stream is alive, the place valid.
+        unsafe { call!(driver, hipStreamGetPriority(stream, &raw mut priority)) }?;
+        // SAFETY: the stream is alive.
+        if !HipFailure::check_ready("hipStreamQuery", unsafe { (driver.hipStreamQuery)(stream) })? {
+            return Ok(false);
+        }
+        let mut streams = self.0.lock();
+        let has_room = streams.len() < MOST_STREAMS;
+        if has_room {
+            streams.push(IdleStream { stream, priority });
+        }
+        Ok(has_room)
+    }
+
+    /// Has all of them destroyed.
+    pub(super) fn destroy(&mut self, releases: &ReleaseThread) {
+        for idle in self.0.get_mut().drain(..) {
+            // SAFETY: the stream is alive, and nothing uses it any more.
+            unsafe { destroy_later(releases, idle.stream) }
+        }
+    }
+}
+
+/// Has a stream destroyed where that may wait.
+///
+/// # Safety
+/// The stream is alive, and the caller does not use it any more.
+pub(super) unsafe fn destroy_later(releases: &ReleaseThread, stream: hipStream_t) {
+    let stream = stream.expose_provenance();
+    releases.later(move |driver| {
+        // SAFETY: passed on to the caller.
+        unsafe { call!(driver, hipStreamDestroy(ptr::with_exposed_provenance_mut(stream))) }
+    });
+}
+
+/// One lock for all devices: host memory belongs to all of them.
+static ADDRESSES: RwLock<()> = RwLock::new(());
+
+/// Keeps allocations apart from frees of host memory, where there are several devices.
+///
+/// The driver frees host memory once for each device: it frees what it finds at the address. From the second
+/// device on it should find nothing. But once the first has freed the memory, the system may give the address
+/// to another thread that allocates, and the driver frees that memory, too (5.7.1 and 6.4.3 do so).
+///
+/// Held for each call that allocates, as instantiating a graph and loading code do, too, that registers
+/// memory, or that frees host memory; not where there is only one device. Callers take it before the lock of
+/// arguments, which launches need: so no launch waits for a free.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct HipAddressLock {
+    is_needed: bool,
+}
+
+impl HipAddressLock {
+    pub(super) fn for_devices(count: usize) -> Self {
+        Self { is_needed: count > 1 }
+    }
+
+    /// Waits until no memory of the host is being freed.
+    pub(super) fn hold_to_allocate(self) -> Option<RwLockReadGuard<'static, ()>> {
+        self.is_needed.then(|| ADDRESSES.read())
+    }
+
+    /// Calls `wait`, and then waits for all calls that allocate. A free waits for what runs on the device:
+    /// with `wait` it does most of that before anyone has to wait for the lock.
+    pub(super) fn hold_to_free(self, wait: impl FnOnce()) -> Option<RwLockWriteGuard<'static, ()>> {
+        self.is_needed.then(|| {
+            wait();
+            ADDRESSES.write()
+        })
     }
 }

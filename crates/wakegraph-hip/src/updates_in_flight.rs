@@ -3,20 +3,18 @@
 //! HIP's documentation does not say whether such a launch keeps the values that it was made with: the
 //! runtime could have the arguments in memory that an update overwrites, and it has lost updates
 //! before. So each device tries it once. Where it does not hold, updates work on a second instance.
-#![expect(unsafe_code, reason = "calls the driver")]
+#![expect(unsafe_code, reason = "accesses memory that its own launches use")]
 
 use std::sync::Arc;
 
+use wakegraph_hal::support::graphs::InstantiatedGraph as _;
 use wakegraph_hal::support::streams::DriverContext as _;
 use wakegraph_hal::{Memory, MemoryDesc, MemoryKind, Result, UsmPointer};
 
-use super::builtin_kernels;
-use super::device_inner::HipDeviceInner;
-use super::handle::HipObject;
-use super::launch::HipLaunch;
-use super::memory::HipMemory;
-use super::stream::{HipRawEvent, HipStream};
-use super::sys::{HipFailure, call, get, hipGraph_t, hipGraphExec, hipGraphNode_t, ihipGraph};
+use super::context::{HipRawEvent, HipStream};
+use super::device::{HipDeviceInner, HipMemory};
+use super::graph::{HipGraph, HipGraphExec, HipGraphNode, HipNewNode, add_node, create_graph};
+use super::kernel::{self, HipLaunch};
 
 /// How long the work before the launch is at first, in bytes that one work-item sets.
 const FIRST_DELAY: usize = 4 << 10;
@@ -24,11 +22,11 @@ const FIRST_DELAY: usize = 4 << 10;
 /// The longest that is tried.
 const LAST_DELAY: usize = 1 << 20;
 
-/// What is in the two bytes that the nodes write.
+/// The value of both bytes before the nodes write.
 const BEFORE: u8 = 1;
-/// What the nodes write at first.
+/// The value that the nodes write at first.
 const OLD: u8 = 2;
-/// What the first one writes after the update.
+/// The value that the first one writes after the update.
 const NEW: u8 = 3;
 
 /// Whether launches in flight keep their values. The first call for a device tries it, which takes a
@@ -52,11 +50,11 @@ struct UpdateTest<'a> {
     stream: HipStream,
     /// The bytes that the nodes fill; then the patterns.
     bytes: HipMemory,
-    /// What is filled before the launch, so that it has to wait.
+    /// Memory that is filled before the launch, so that it has to wait.
     delay: HipMemory,
-    nodes: [hipGraphNode_t; 2],
-    exec: HipObject<hipGraphExec>,
-    _graph: HipObject<ihipGraph>,
+    nodes: [HipGraphNode; 2],
+    exec: HipGraphExec,
+    _graph: HipGraph,
 }
 
 impl<'a> UpdateTest<'a> {
@@ -65,24 +63,19 @@ impl<'a> UpdateTest<'a> {
         let (bytes, delay) = (memory(MemoryKind::Host, 5)?, memory(MemoryKind::Device, LAST_DELAY)?);
         // SAFETY: nothing uses the memory yet.
         unsafe { bytes.write(0, &[BEFORE, BEFORE, BEFORE, OLD, NEW]) }?;
-        let context = &device.context;
-        let graph = HipObject::create_by(context, |driver, place| {
-            // SAFETY: the place is valid; there are no flags.
-            unsafe { call!(driver, hipGraphCreate(place, 0)) }
-        })?;
-        let first = add(device, graph.raw(), &[], &fill(device, &bytes, 0, OLD)?)?;
-        let nodes = [first, add(device, graph.raw(), &[first], &fill(device, &bytes, 1, OLD)?)?];
-        let _addresses = context.addresses.hold_to_allocate();
-        let _arguments = context.arguments.hold();
-        let exec = HipObject::create_by(context, |driver, place| {
-            // SAFETY: the graph is alive; there are no flags.
-            unsafe { call!(driver, hipGraphInstantiateWithFlags(place, graph.raw(), 0)) }
-        })?;
-        let stream = HipStream::create(context)?;
+        let mut graph = create_graph(&device.context)?;
+        let mut add = |index, after: &[_]| -> Result<_> {
+            let launch = fill(device, &bytes, index, OLD)?;
+            Ok(add_node(&mut graph, HipNewNode::Kernel(&launch), after)?)
+        };
+        let first = add(0, &[])?;
+        let nodes = [first, add(1, &[first])?];
+        let exec = HipGraphExec::instantiate(&mut graph)?;
+        let stream = HipStream::create(&device.context)?;
         Ok(Self { device, stream, bytes, delay, nodes, exec, _graph: graph })
     }
 
-    fn run(&self) -> Result<bool> {
+    fn run(&mut self) -> Result<bool> {
         let mut delay = FIRST_DELAY;
         while delay <= LAST_DELAY {
             if let Some(keep) = self.attempt(delay)? {
@@ -93,13 +86,12 @@ impl<'a> UpdateTest<'a> {
         Ok(false)
     }
 
-    /// `None` if the launch was over before the update.
-    fn attempt(&self, delay: usize) -> Result<Option<bool>> {
+    /// `None` if the launch ended before the update.
+    fn attempt(&mut self, delay: usize) -> Result<Option<bool>> {
         self.update(OLD, true)?;
         self.reset()?;
         let pattern = part(&self.bytes, 2, 1);
-        builtin_kernels::fill_by(self.device, 1, part(&self.delay, 0, delay), pattern)?
-            .start(&self.stream)?;
+        kernel::fill_by(self.device, 1, part(&self.delay, 0, delay), pattern)?.start(&self.stream)?;
         self.launch()?;
         let end = HipRawEvent::recorded_on(&self.stream)?;
         self.update(NEW, false)?;
@@ -116,21 +108,14 @@ impl<'a> UpdateTest<'a> {
     }
 
     /// Sets what the first node writes, and whether the second one is enabled.
-    fn update(&self, value: u8, is_enabled: bool) -> Result<()> {
-        let (driver, exec) = (self.device.context.driver, self.exec.raw());
-        fill(self.device, &self.bytes, 0, value)?.with_params(|params| {
-            let _arguments = self.device.context.arguments.hold();
-            // SAFETY: the node is one of the instance's; the driver copies the parameters.
-            unsafe { call!(driver, hipGraphExecKernelNodeSetParams(exec, self.nodes[0], params)) }
-        })?;
-        // SAFETY: as above.
-        Ok(unsafe { call!(driver, hipGraphNodeSetEnabled(exec, self.nodes[1], is_enabled.into())) }?)
+    fn update(&mut self, value: u8, is_enabled: bool) -> Result<()> {
+        self.exec.set_kernel(self.nodes[0], &fill(self.device, &self.bytes, 0, value)?)?;
+        Ok(self.exec.set_enabled(self.nodes[1], is_enabled)?)
     }
 
-    fn launch(&self) -> Result<(), HipFailure> {
-        let _arguments = self.device.context.arguments.hold();
-        // SAFETY: both are alive.
-        unsafe { call!(self.exec.driver(), hipGraphLaunch(self.exec.raw(), self.stream.raw())) }
+    fn launch(&mut self) -> Result<()> {
+        self.exec.launch(&self.stream)?;
+        Ok(())
     }
 
     fn reset(&self) -> Result<()> {
@@ -148,24 +133,10 @@ impl<'a> UpdateTest<'a> {
 
 /// The launch that sets one byte.
 fn fill(device: &HipDeviceInner, bytes: &HipMemory, index: usize, value: u8) -> Result<HipLaunch> {
-    builtin_kernels::fill(device, part(bytes, index, 1), part(bytes, if value == OLD { 3 } else { 4 }, 1))
+    kernel::fill(device, part(bytes, index, 1), part(bytes, if value == OLD { 3 } else { 4 }, 1))
 }
 
 fn part(memory: &HipMemory, offset: usize, len: usize) -> UsmPointer {
     // SAFETY: the memory outlives the launches that use it: each attempt waits for its own.
     unsafe { UsmPointer::new(memory.address() as usize + offset, len) }
-}
-
-fn add(
-    device: &HipDeviceInner,
-    graph: hipGraph_t,
-    after: &[hipGraphNode_t],
-    launch: &HipLaunch,
-) -> Result<hipGraphNode_t, HipFailure> {
-    let (earlier, count) = (after.as_ptr(), after.len());
-    launch.with_params(|params| {
-        let _arguments = device.context.arguments.hold();
-        // SAFETY: the graph and its nodes are alive; the driver copies the parameters.
-        unsafe { get!(device.context.driver, hipGraphAddKernelNode(graph, earlier, count, params)) }
-    })
 }

@@ -22,6 +22,8 @@
 //! the work-items beyond the global size.
 
 use std::fmt::Write;
+#[cfg(any(test, feature = "fake"))]
+use std::sync::Arc;
 
 use super::{KernelArg, Param, ParamKind};
 
@@ -190,6 +192,49 @@ fn assertions(kernel: &str, index: usize, param: &Param, its_type: &str) -> Stri
 /// Advice on vectors of three, whose size differs between devices.
 pub const VECTORS_OF_THREE: &str = "vectors of three take the room of four on OpenCL and \
     Level Zero, and of three on CUDA and HIP: use a struct of three numbers, or a slice of three times as many";
+
+/// Tests that a compiler takes the dialect, and that its errors say how the parameters of a source differ from
+/// those that are declared. `compile` compiles the kernel `k` of a source, which begins with `prelude`.
+///
+/// # Panics
+/// Where one of this does not hold.
+#[cfg(any(test, feature = "fake"))]
+pub fn test_compiler(prelude: &str, compile: impl Fn(&str) -> crate::Result<Arc<[u8]>>) {
+    use crate::{AccessMode, ErrorKind};
+    let param = |name: &'static str, kind| Param { name: name.into(), kind };
+    let params = [
+        param("tile", ParamKind::Local { element_size: 2 }),
+        param("x", ParamKind::Buffer { access: AccessMode::Read, element_size: 4, element_align: 4 }),
+        param("a", ParamKind::Value { size: 4 }),
+    ];
+    let entry = entry_point("k", &params);
+    let source = |declared: &str| {
+        let body = "{ if (LEN(tile) && x[LEN(x) - 1] > a) tile[0] = 1; }";
+        format!("{prelude}KERNEL(k, ({declared})) {body}{entry}")
+    };
+    let good = source("LOCAL_SLICE(u16, tile), SLICE(const float, x), float a");
+    let first = compile(&good).expect("a good source");
+    assert!(!first.is_empty());
+    assert!(Arc::ptr_eq(&first, &compile(&good).expect("a good source")), "compiled once");
+    for (declared, says) in [
+        ("u16 *tile, SLICE(const float, x), float a", "slices are SLICE and LOCAL_SLICE"),
+        ("LOCAL_SLICE(u32, tile), SLICE(const float, x), float a", "0, tile, is declared with elements of 2"),
+        ("LOCAL_SLICE(u16, tile), SLICE(const double, x), float a", "1, x, is declared with elements of 4"),
+        ("LOCAL_SLICE(u16, tile), SLICE(float, x), float a", "1, x, is declared read only"),
+        ("LOCAL_SLICE(u16, tile), SLICE(const float, x), double a", "2, a, is declared as a value of 4"),
+    ] {
+        let error = compile(&source(declared)).expect_err("a mistake");
+        assert_eq!(error.kind(), ErrorKind::Driver);
+        assert!(error.to_string().contains(says), "{error}");
+    }
+    let error = compile(&good.replace("tile[0] = 1;", "nonsense;")).expect_err("a mistake");
+    assert!(error.to_string().contains("nonsense"), "{error}");
+    // The names of an entry point are its own, and the end of a source may escape a line break.
+    let names = "#define type 1\n#define value 2\n#define p0 3\n#define n0 4\n#define wg 5\n";
+    let taken = good.replace(prelude, &format!("{prelude}{names}"));
+    assert!(!compile(&taken.replace(&entry, &format!(" // \\{entry}"))).expect("a good source").is_empty());
+    assert_eq!(compile("\0").expect_err("a mistake").kind(), ErrorKind::InvalidArgument);
+}
 
 #[cfg(test)]
 mod tests {

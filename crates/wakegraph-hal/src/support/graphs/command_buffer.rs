@@ -35,21 +35,21 @@ impl<D: GraphDevice> GraphCommandBuffer<D> {
         Ok(Self { id, device, desc, recording, instance: None })
     }
 
-    /// Launches it as part of a batch, behind which an event is recorded. Gives the failure of a part that
-    /// could not be launched behind others.
+    /// Launches a command-buffer of this device as part of a batch, behind which an event is recorded. Gives
+    /// the failure of a part that could not be launched behind others.
     pub fn launch_in_batch(
-        &self,
         device: &Arc<D>,
+        buffer: &dyn CommandBuffer,
         stream: &Arc<DriverStream<D::Context>>,
     ) -> Result<Option<Error>> {
-        if !Arc::ptr_eq(device, &self.device) {
-            return Err(refusal::foreign("command-buffer"));
-        }
-        if self.desc.profiling {
+        let buffer = buffer.as_any().downcast_ref::<Self>();
+        let buffer = buffer.filter(|buffer| Arc::ptr_eq(device, &buffer.device));
+        let buffer = buffer.ok_or_else(|| refusal::foreign("command-buffer"))?;
+        if buffer.desc.profiling {
             let why = "command-buffers with profiling are not enqueued in batches";
             return Err(refusal::invalid_operation(why));
         }
-        Ok(D::launch(&mut self.instance()?.lock(), &self.recording, stream, false)?.failure)
+        Ok(D::launch(&mut buffer.instance()?.lock(), &buffer.recording, stream, false)?.failure)
     }
 
     fn instance(&self) -> Result<&Mutex<LaunchableGraph<D>>> {

@@ -15,10 +15,12 @@ use super::memory::{MemoryDevice, StreamMemory};
 use super::queue::{LaunchDevice, StreamQueue, import_event, order_stream_after};
 use super::signal::StreamEvent;
 use super::stream::nanoseconds_at;
+use crate::support::launch_arguments::LaunchArguments;
+use crate::support::launch_geometry::{LaunchGeometry, LaunchLimits};
 use crate::{
     Capabilities, ClockSample, CommandBuffer, CommandBufferDesc, Device, DeviceId, DeviceInfo, Error,
-    ErrorKind, Event, EventDesc, Kernel, KernelDesc, Memory, MemoryDesc, MemoryKind, Queue, QueueDesc,
-    QueueOrder, Result, UserMemory,
+    ErrorKind, Event, EventDesc, Kernel, KernelDesc, KernelLaunch, Memory, MemoryDesc, MemoryKind, Queue,
+    QueueDesc, QueueOrder, Result, UserMemory,
 };
 
 /// What the devices of a backend are made of.
@@ -56,6 +58,33 @@ pub unsafe trait GpuBackend: LaunchDevice + MemoryDevice {
 
     /// Why the device cannot be split into so many, and what can be done.
     fn cannot_split(count: NonZeroUsize) -> Error;
+}
+
+/// Work-groups and arguments of a launch, whose kernel is of this device: in the portable dialect, or in the
+/// vendor's language. A dimension has at most `items` work-items, and the hardware issues `warp` of them together.
+pub fn prepare_launch<D: GpuBackend>(
+    device: &D,
+    launch: &KernelLaunch,
+    is_portable: bool,
+    (items, warp): (usize, usize),
+) -> Result<(LaunchGeometry, LaunchArguments)> {
+    let KernelLaunch { kernel, range, args, .. } = launch;
+    if range.global_offset() != [0; 3] && !is_portable {
+        let why = format!("kernel '{}': {range} starts at an offset", kernel.name());
+        return Err(Error::new(ErrorKind::FeatureNotSupported, why).help(format!(
+            "{} knows no offset: pass it as an argument, or write the kernel in the portable C dialect",
+            D::NAME
+        )));
+    }
+    let Capabilities { max_work_item_sizes: block, max_work_groups: grid, .. } = *device.capabilities();
+    let limits = LaunchLimits { block, grid, items, warp };
+    let geometry = LaunchGeometry::of(range, kernel.max_work_group_size(), &limits)?;
+    let address_of = StreamMemory::<D>::address_of;
+    let arguments = match is_portable {
+        true => LaunchArguments::portable(kernel.params(), args, range, &geometry, address_of)?,
+        false => LaunchArguments::as_declared(args, address_of)?,
+    };
+    Ok((geometry, arguments))
 }
 
 /// A device. Its objects hold its private core, so the device itself may be dropped before them.

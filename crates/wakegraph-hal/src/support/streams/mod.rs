@@ -10,7 +10,7 @@
 //! | `signal` | one enqueue, and the contract's event; the backend's device as queues and events need it |
 //! | `memory` | memory |
 //! | `queue` | the contract's queue: commands, batches, stream tasks; events and streams of other libraries |
-//! | `device` | the contract's device |
+//! | `device` | the contract's device, and launches of its kernels |
 
 mod context;
 mod device;
@@ -20,7 +20,7 @@ mod signal;
 mod stream;
 
 pub use context::{CallFailure, CaptureModes, CaptureRelaxed, ContextFailure, DriverCodes, DriverContext};
-pub use device::{GpuBackend, GpuDevice, PeerAccess};
+pub use device::{GpuBackend, GpuDevice, PeerAccess, prepare_launch};
 pub use memory::{
     MemoryDevice, PinnedMemories, PinnedMemory, StreamAllocation, StreamMemory, retry_with_room,
 };

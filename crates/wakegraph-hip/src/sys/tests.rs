@@ -1,11 +1,12 @@
-//! Compares the declarations with the vendor's headers: sizes, offsets, numbers and functions.
+//! The libraries' names; and the declarations, compared with the vendor's headers: sizes, offsets, numbers
+//! and functions.
 
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use super::types::{LAYOUTS, NUMBERS, hipDeviceProp_t};
-use super::{driver, hiprtc};
+use super::types::{LAYOUTS, NUMBERS};
+use super::*;
 
 /// The folders with headers: where `scripts/hip.sh` puts them, and where `libamdhip64-dev` and AMD's
 /// own packages do.
@@ -70,7 +71,7 @@ fn program(headers: &str) -> String {
     for (name, value) in NUMBERS {
         writeln!(program, "_Static_assert({name} == {value}, \"{name}\");").unwrap();
     }
-    for (library, declarations) in [("hip", driver::DECLARATIONS), ("hiprtc", hiprtc::DECLARATIONS)] {
+    for (library, declarations) in [("hip", Driver::DECLARATIONS), ("hiprtc", Hiprtc::DECLARATIONS)] {
         for (name, arguments) in declarations.iter().filter(|(name, _)| has(name)) {
             let result = match (library, *name) {
                 (_, "hipGetErrorName" | "hipGetErrorString" | "hiprtcGetErrorString") => "const char *",
@@ -113,4 +114,19 @@ fn the_declarations_are_those_of_the_headers() {
         let output = String::from_utf8_lossy(&compiler.stderr);
         assert!(compiler.status.success(), "{}: {output}", include.display());
     }
+}
+
+#[test]
+#[cfg(target_os = "linux")]
+fn a_library_without_the_functions_is_an_error_that_names_one() {
+    let library = open(&["libc.so.6"]).unwrap();
+    assert_eq!(Driver::fill(library).err(), Some("hipDriverGetVersion"));
+}
+
+#[test]
+#[cfg(not(windows))]
+fn the_compiler_of_the_drivers_version_comes_first() {
+    assert_eq!(names(Some(60_443_484))[..2], ["libhiprtc.so.6", "libhiprtc.so"]);
+    assert_eq!(names(Some(50_731_921))[..3], ["libhiprtc.so.5", "libamdhip64.so.5", "libhiprtc.so"]);
+    assert_eq!(names(None), NAMES);
 }

@@ -1,4 +1,4 @@
-//! Command-buffers: how commands become a graph that is launched.
+//! How queues launch single commands and command-buffers.
 
 use std::convert::Infallible;
 use std::sync::Arc;
@@ -6,17 +6,18 @@ use std::sync::Arc;
 use smallvec::SmallVec;
 use wakegraph_hal::support::graphs::{
     GraphCommandBuffer, GraphDevice, GraphObjects, GraphRecording, InstantiatedGraph as _, LaunchableGraph,
-    RecordedCommand,
+    RecordedCommand, enqueue_as_graph,
 };
-use wakegraph_hal::support::streams::Started;
-use wakegraph_hal::{Command, CommandBufferDesc, Error, KernelLaunch, Result};
+use wakegraph_hal::support::streams::{LaunchDevice, Started, StreamQueue};
+use wakegraph_hal::{
+    Command, CommandBuffer, CommandBufferDesc, Error, KernelLaunch, Result, Signal, WaitList,
+};
 
-use super::device_inner::HipDeviceInner;
-use super::graph::{HipGraph, HipGraphNode, create_graph};
-use super::graph_exec::HipGraphExec;
-use super::launch::HipLaunch;
+use super::context::HipStream;
+use super::device::HipDeviceInner;
+use super::graph::{HipGraph, HipGraphExec, HipGraphNode, create_graph};
+use super::kernel::HipLaunch;
 use super::lower::{self, PathEnd};
-use super::stream::HipStream;
 use super::sys::HipFailure;
 use super::updates_in_flight::keep_their_values;
 
@@ -125,5 +126,26 @@ impl GraphDevice for HipDeviceInner {
 
     fn set_copy(_: &mut HipGraphExec, copy: &Infallible) -> Result<(), HipFailure> {
         match *copy {}
+    }
+}
+
+impl LaunchDevice for HipDeviceInner {
+    fn enqueue_single(
+        queue: &StreamQueue<Self>,
+        command: &Arc<Command>,
+        wait: WaitList<'_>,
+        signal: Signal<'_>,
+    ) -> Result<()> {
+        enqueue_as_graph(queue, command, wait, signal, |graph| {
+            lower::add(&queue.device, graph, &mut None, command, None)
+        })
+    }
+
+    fn launch_in_batch(
+        device: &Arc<Self>,
+        buffer: &dyn CommandBuffer,
+        stream: &Arc<HipStream>,
+    ) -> Result<Option<Error>> {
+        HipCommandBuffer::launch_in_batch(device, buffer, stream)
     }
 }
