@@ -153,7 +153,7 @@ pub(super) struct OpenclRecording {
 }
 
 // SAFETY: the driver's command-buffers may be used on any thread. Enqueues and updates of one are
-// behind its owner's lock or exclusive reference (`command_buffer.rs`).
+// behind its owner's lock or exclusive reference (`queue.rs`).
 unsafe impl Send for OpenclRecording {}
 // SAFETY: as for `Send`.
 unsafe impl Sync for OpenclRecording {}
