@@ -80,7 +80,7 @@ use device::CudaDeviceInner;
 use kernel::CudaKernel;
 use queue::CudaCommandBuffer;
 use sys::{CUcontext, CudaFailure, Driver};
-use wakegraph_hal::support::open_devices::OpenDevices;
+use wakegraph_hal::support::library::OpenDevices;
 use wakegraph_hal::support::streams::{GpuBackend, GpuDevice, PeerAccess};
 use wakegraph_hal::{Backend, Capabilities, CommandBufferDesc, Device, Error, ErrorKind, KernelDesc, Result};
 

@@ -8,12 +8,9 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use smallvec::{SmallVec, smallvec};
-use wakegraph_hal::support::copy_box::CopyBox;
-use wakegraph_hal::support::fill_row::FillRow;
-use wakegraph_hal::support::graphs::CommandNodes;
-use wakegraph_hal::support::once_each::once_each;
+use wakegraph_hal::support::copies::{CopyBox, FillRow, shortest_element};
+use wakegraph_hal::support::graphs::{CommandNodes, once_each};
 use wakegraph_hal::support::streams::{Kept, PinnedMemory, capture};
-use wakegraph_hal::support::transfer::shortest_element;
 use wakegraph_hal::{Body, Command, CommandKinds, Error, ErrorKind, Result};
 
 use super::context::CudaRawEvent;

@@ -4,8 +4,7 @@
 use std::sync::Arc;
 
 use smallvec::SmallVec;
-use wakegraph_hal::support::copy_box::CopyBox;
-use wakegraph_hal::support::fill_row::FillRow;
+use wakegraph_hal::support::copies::{CopyBox, FillRow};
 use wakegraph_hal::support::graphs::{
     GraphCommandBuffer, GraphDevice, GraphObjects, GraphState, InstantiatedGraph as _, LaunchableGraph,
     RecordedCommand, enqueue_as_graph,

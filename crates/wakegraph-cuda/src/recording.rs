@@ -3,8 +3,7 @@
 use std::sync::Arc;
 
 use smallvec::SmallVec;
-use wakegraph_hal::support::graphs::{GraphRecording, RecordedCommand};
-use wakegraph_hal::support::once_each::once_each;
+use wakegraph_hal::support::graphs::{GraphRecording, RecordedCommand, once_each};
 use wakegraph_hal::{Command, CommandBufferDesc, CommandKind, KernelArg, MemoryView, Result};
 
 use super::device::{CudaDeviceInner, is_of};

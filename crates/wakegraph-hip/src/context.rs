@@ -11,7 +11,7 @@ use std::sync::Arc;
 
 use parking_lot::{Mutex, MutexGuard};
 use wakegraph_hal::support::health::DeviceHealth;
-use wakegraph_hal::support::object::{ObjectKind, Owned};
+use wakegraph_hal::support::library::{ObjectKind, Owned};
 use wakegraph_hal::support::streams::{
     CaptureContext, CaptureModes, CaptureRelaxed, DriverContext, DriverStream, RawEvent, StreamContext,
 };

@@ -4,8 +4,7 @@
 use std::ptr;
 use std::sync::Arc;
 
-use wakegraph_hal::support::copy_box::{BoxSide, CopyBox};
-use wakegraph_hal::support::fill_row::FillRow;
+use wakegraph_hal::support::copies::{BoxSide, CopyBox, FillRow};
 use wakegraph_hal::support::graphs::InstantiatedGraph;
 
 use super::context::{HipContext, HipObject, HipRawEvent, HipStream};

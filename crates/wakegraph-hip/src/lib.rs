@@ -47,7 +47,7 @@ use device::HipDeviceInner;
 use kernel::HipKernel;
 use queue::HipCommandBuffer;
 use sys::HipFailure;
-use wakegraph_hal::support::open_devices::OpenDevices;
+use wakegraph_hal::support::library::OpenDevices;
 use wakegraph_hal::support::streams::{GpuBackend, GpuDevice, PeerAccess};
 use wakegraph_hal::{Backend, Capabilities, CommandBufferDesc, Device, Error, ErrorKind, KernelDesc, Result};
 

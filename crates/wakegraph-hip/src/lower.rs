@@ -9,11 +9,9 @@
 use std::ffi::c_int;
 use std::sync::Arc;
 
-use wakegraph_hal::support::copy_box::{CopyAddress, CopyBox};
-use wakegraph_hal::support::fill_row::FillRow;
+use wakegraph_hal::support::copies::{CopyAddress, CopyBox, FillRow, doublings, shortest_element};
 use wakegraph_hal::support::graphs::CommandNodes;
 use wakegraph_hal::support::streams::{Kept, PinnedMemory, capture};
-use wakegraph_hal::support::transfer::{doublings, shortest_element};
 use wakegraph_hal::{Body, Command, Error, ErrorKind, MemoryKind, MemoryView, Result, UsmPointer};
 
 use super::context::HipRawEvent;

@@ -5,7 +5,7 @@ use std::ffi::{CString, c_char, c_int};
 use std::ptr;
 use std::sync::Arc;
 
-use wakegraph_hal::support::program_cache::ProgramCache;
+use wakegraph_hal::support::sources::ProgramCache;
 use wakegraph_hal::support::streams::retry_with_room;
 use wakegraph_hal::{Error, ErrorKind, Result};
 

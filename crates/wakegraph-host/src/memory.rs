@@ -4,7 +4,7 @@
 use std::any::Any;
 use std::ptr::NonNull;
 
-use wakegraph_hal::support::heap_block::HeapBlock;
+use wakegraph_hal::support::memory::HeapBlock;
 use wakegraph_hal::{DeviceId, Memory, MemoryDesc, MemoryKind, ResourceId, Result, UsmPointer};
 
 /// One allocation.

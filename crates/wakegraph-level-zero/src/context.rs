@@ -11,9 +11,8 @@ use std::ptr;
 use std::sync::Arc;
 
 use parking_lot::Mutex;
-use wakegraph_hal::support::device_context::DeviceContext;
-use wakegraph_hal::support::health::DeviceHealth;
-use wakegraph_hal::support::program_cache::ProgramCache;
+use wakegraph_hal::support::health::{DeviceContext, DeviceHealth};
+use wakegraph_hal::support::sources::ProgramCache;
 use wakegraph_hal::{Capabilities, ClockSample, DeviceId, DeviceInfo, Error, Priority, Progress, Result};
 
 use super::driver::{self, DriverDevice, EngineGroup, LevelZeroClock, LevelZeroFeatures};

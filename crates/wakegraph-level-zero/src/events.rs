@@ -14,12 +14,11 @@ use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 use smallvec::SmallVec;
-use wakegraph_hal::support::command_times::JoinedTimes;
-use wakegraph_hal::support::dependency::{Dependencies, EnqueueOutcome, SettleStep, release};
 use wakegraph_hal::support::health::FailedPolls;
 use wakegraph_hal::support::refusal::no_times;
-use wakegraph_hal::support::signal_event::{DriverSignal, SignalEvent};
-use wakegraph_hal::support::signals::EnqueueSignal;
+use wakegraph_hal::support::signals::{
+    Dependencies, DriverSignal, EnqueueOutcome, EnqueueSignal, JoinedTimes, SettleStep, SignalEvent, release,
+};
 use wakegraph_hal::{
     CommandTimes, Error, ErrorKind, EventProfile, EventStatus, Memory as _, MemoryDesc, MemoryKind, Result,
 };

@@ -9,11 +9,11 @@ use std::ffi::{CString, c_void};
 use std::ptr;
 use std::sync::{Arc, OnceLock};
 
-use wakegraph_hal::support::kernel_declaration::{
+use wakegraph_hal::support::launch::{
     KernelDeclaration, MemoryArgument, SourceArgument, SourceArguments, divides, kernel_symbol,
 };
 use wakegraph_hal::support::refusal::foreign;
-use wakegraph_hal::support::source_params::{self, FoundParam, FoundType};
+use wakegraph_hal::support::sources::{self, FoundParam, FoundType};
 use wakegraph_hal::support::spirv::{self, SpirvParam};
 use wakegraph_hal::{
     Error, ErrorKind, Kernel, KernelArg, KernelDesc, KernelLaunch, Param, ParamKind, Range, Result, dialect,
@@ -286,7 +286,7 @@ fn check_parameters(
             SpirvParam::Local => FoundParam::Local(elements),
         })
     };
-    source_params::check(desc, portable, count, found, |end| program::compiles(context, desc, end))
+    sources::check(desc, portable, count, found, |end| program::compiles(context, desc, end))
 }
 
 fn create_kernel(

@@ -50,7 +50,7 @@ use std::any::Any;
 use std::num::NonZeroUsize;
 use std::sync::Arc;
 
-use wakegraph_hal::support::open_devices::OpenDevices;
+use wakegraph_hal::support::library::OpenDevices;
 use wakegraph_hal::{
     Backend, Capabilities, ClockSample, CommandBuffer, CommandBufferDesc, Device, DeviceInfo, Error,
     ErrorKind, Event, EventDesc, Kernel, KernelDesc, Memory, MemoryDesc, Queue, QueueDesc, Result,

@@ -6,10 +6,10 @@ use std::ptr;
 use std::sync::Arc;
 
 use smallvec::{SmallVec, smallvec};
-use wakegraph_hal::support::list_update::UpdateBackend;
+use wakegraph_hal::support::copies::rect_pieces;
 use wakegraph_hal::support::lowering::{DriverOperation, LoweredCommand, Operations, StagedMemory};
+use wakegraph_hal::support::recorded_commands::UpdateBackend;
 use wakegraph_hal::support::refusal;
-use wakegraph_hal::support::transfer::rect_pieces;
 use wakegraph_hal::{
     Advice, Command, Error, ErrorKind, KernelLaunch, MemoryView, NativeCommand, NativeStream, Pitch, Rect,
     Result,

@@ -6,7 +6,7 @@ use std::ffi::c_void;
 use std::ptr::{self, NonNull};
 use std::sync::Arc;
 
-use wakegraph_hal::support::driver_memory::{DriverAllocation, DriverMemory};
+use wakegraph_hal::support::memory::{DriverAllocation, DriverMemory};
 use wakegraph_hal::support::refusal::{check_range, foreign};
 use wakegraph_hal::{Error, ErrorKind, MemoryDesc, MemoryKind, MemoryView, Result};
 

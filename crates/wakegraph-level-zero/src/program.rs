@@ -8,8 +8,8 @@ use std::ptr;
 use std::sync::Arc;
 
 use parking_lot::Mutex;
-use wakegraph_hal::support::kernel_declaration::no_variant;
-use wakegraph_hal::support::program_cache::ProgramCache;
+use wakegraph_hal::support::launch::no_variant;
+use wakegraph_hal::support::sources::ProgramCache;
 use wakegraph_hal::support::spirv;
 use wakegraph_hal::{Error, ErrorKind, KernelDesc, Result, dialect};
 

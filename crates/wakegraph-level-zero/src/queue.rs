@@ -8,10 +8,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use parking_lot::Mutex;
-use wakegraph_hal::support::list_update::ReplacedParts;
-use wakegraph_hal::support::recorded_commands::RecordedCommands;
+use wakegraph_hal::support::recorded_commands::{RecordedCommands, ReplacedParts, Retired};
 use wakegraph_hal::support::refusal::{self, foreign};
-use wakegraph_hal::support::retired::Retired;
 use wakegraph_hal::support::signals::ResolvedWaitList;
 use wakegraph_hal::{
     Appended, Command, CommandBuffer, CommandBufferDesc, CommandBufferInfo, CommandUpdate, DeviceId, Error,

@@ -8,9 +8,8 @@ use std::sync::{Arc, OnceLock};
 use std::thread;
 use std::time::Duration;
 
-use wakegraph_hal::support::device_context::DeviceContext;
-use wakegraph_hal::support::health::DeviceHealth;
-use wakegraph_hal::support::program_cache::ProgramCache;
+use wakegraph_hal::support::health::{DeviceContext, DeviceHealth};
+use wakegraph_hal::support::sources::ProgramCache;
 use wakegraph_hal::{
     Capabilities, ClockSample, DeviceId, DeviceInfo, Error, ErrorKind, Priority, QueueDesc, QueueOrder,
     Result,

@@ -7,13 +7,13 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 use smallvec::SmallVec;
-use wakegraph_hal::support::command_times::{JoinedTimes, join};
-use wakegraph_hal::support::dependency::{Dependencies, EnqueueOutcome, SettleStep, release, settle};
 use wakegraph_hal::support::health::FailedPolls;
 use wakegraph_hal::support::lowering::StagedMemory;
 use wakegraph_hal::support::refusal::no_times;
-use wakegraph_hal::support::signal_event::{DriverSignal, SignalEvent};
-use wakegraph_hal::support::signals::EnqueueSignal;
+use wakegraph_hal::support::signals::{
+    Dependencies, DriverSignal, EnqueueOutcome, EnqueueSignal, JoinedTimes, SettleStep, SignalEvent, join,
+    release, settle,
+};
 use wakegraph_hal::util::panics::catch_and_log;
 use wakegraph_hal::{CommandTimes, Error, ErrorKind, EventProfile, Notification, Result};
 

@@ -11,12 +11,12 @@ use std::ptr;
 use std::sync::Arc;
 
 use smallvec::SmallVec;
-use wakegraph_hal::support::driver_memory::DriverAllocation as _;
-use wakegraph_hal::support::kernel_declaration::{
+use wakegraph_hal::support::launch::{
     KernelDeclaration, MemoryArgument, SourceArgument, SourceArguments, kernel_symbol, no_variant,
 };
+use wakegraph_hal::support::memory::DriverAllocation as _;
 use wakegraph_hal::support::refusal::foreign;
-use wakegraph_hal::support::source_params::{self, FoundParam, FoundType};
+use wakegraph_hal::support::sources::{self, FoundParam, FoundType};
 use wakegraph_hal::{Error, ErrorKind, Kernel, KernelArg, KernelDesc, Param, Range, Result, dialect};
 
 use super::context::OpenclContext;
@@ -233,7 +233,7 @@ fn check_parameters(
         })
     };
     let compiles = |end: &str| program::compiles(context, code, end, desc.name);
-    source_params::check(desc, portable, count as usize, found, compiles)
+    sources::check(desc, portable, count as usize, found, compiles)
 }
 
 /// Whether the driver takes the argument without a part of a buffer, which would have to live as long.

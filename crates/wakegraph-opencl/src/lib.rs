@@ -63,7 +63,7 @@ use std::num::NonZeroUsize;
 use std::ptr;
 use std::sync::Arc;
 
-use wakegraph_hal::support::open_devices::OpenDevices;
+use wakegraph_hal::support::library::OpenDevices;
 use wakegraph_hal::{
     Backend, Capabilities, ClockSample, CommandBuffer, CommandBufferDesc, Device, DeviceInfo, Error,
     ErrorKind, Event, EventDesc, Kernel, KernelDesc, Memory, MemoryDesc, Queue, QueueDesc, QueueOrder,

@@ -7,7 +7,7 @@ use std::sync::{Arc, Weak};
 
 use bytemuck::{AnyBitPattern, NoUninit};
 use parking_lot::Mutex;
-use wakegraph_hal::support::signal_handlers::keep_handlers;
+use wakegraph_hal::support::library::keep_handlers;
 use wakegraph_hal::{Capabilities, CommandKinds, Error, ErrorKind, Progress, Result, UpdateCapabilities};
 
 use super::error::is_lost;

@@ -7,14 +7,10 @@ use std::sync::{Arc, OnceLock};
 
 use parking_lot::Mutex;
 use smallvec::SmallVec;
-use wakegraph_hal::support::command_list::CommandList;
-use wakegraph_hal::support::dependency::Dependencies;
-use wakegraph_hal::support::list_update::ReplacedParts;
-use wakegraph_hal::support::lowering::After;
-use wakegraph_hal::support::recorded_commands::RecordedCommands;
+use wakegraph_hal::support::lowering::{After, CommandList};
+use wakegraph_hal::support::recorded_commands::{RecordedCommands, ReplacedParts, Retired};
 use wakegraph_hal::support::refusal::{self, foreign};
-use wakegraph_hal::support::retired::Retired;
-use wakegraph_hal::support::signals::{EnqueueSignal, ResolvedWaitList};
+use wakegraph_hal::support::signals::{Dependencies, EnqueueSignal, ResolvedWaitList};
 use wakegraph_hal::{
     Appended, Command, CommandBuffer, CommandBufferDesc, CommandBufferInfo, CommandUpdate, DeviceId, Error,
     NativeCommand, NativeStream, Notification, Progress, Queue, QueueDesc, QueueOrder, Result, Signal,

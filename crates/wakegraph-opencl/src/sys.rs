@@ -14,9 +14,8 @@ use std::sync::OnceLock;
 
 use opencl_sys::cl_function_types::*;
 pub(super) use opencl_sys::*;
-use wakegraph_hal::support::library::open_named;
-use wakegraph_hal::support::object::ObjectKind;
-pub(super) use wakegraph_hal::support::object::Owned;
+pub(super) use wakegraph_hal::support::library::Owned;
+use wakegraph_hal::support::library::{ObjectKind, open_named};
 
 /// Calls a function of the core table or of the extensions: `Ok` where it returned success.
 ///

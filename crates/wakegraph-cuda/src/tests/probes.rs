@@ -7,8 +7,7 @@
 
 use std::process::Command as Process;
 
-use wakegraph_hal::support::copy_box::{CopyAddress, CopyBox};
-use wakegraph_hal::support::fill_row::FillRow;
+use wakegraph_hal::support::copies::{CopyAddress, CopyBox, FillRow};
 use wakegraph_hal::support::graphs::InstantiatedGraph as _;
 use wakegraph_hal::support::streams::DriverContext as _;
 

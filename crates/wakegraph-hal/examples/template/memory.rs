@@ -5,7 +5,7 @@
 use std::any::Any;
 use std::ptr::NonNull;
 
-use wakegraph_hal::support::heap_block::HeapBlock;
+use wakegraph_hal::support::memory::HeapBlock;
 use wakegraph_hal::{DeviceId, Memory, MemoryDesc, MemoryKind, ResourceId, Result, UsmPointer};
 
 /// Real host memory, so that a read finds zeros or what the host wrote.

@@ -11,7 +11,7 @@ use std::time::Instant;
 use super::options::FakeOptions;
 use super::queue::{FakeCommandBuffer, FakeEvent, FakeQueue};
 use super::schedule::FakeSchedule;
-use crate::support::heap_block::HeapBlock;
+use crate::support::memory::HeapBlock;
 use crate::{
     Capabilities, ClockSample, CommandBuffer, CommandBufferDesc, Device, DeviceId, DeviceInfo, Error,
     ErrorKind, Event, EventDesc, Kernel, KernelDesc, Memory, MemoryDesc, MemoryKind, Param, Queue, QueueDesc,

@@ -1,11 +1,12 @@
-//! Whether a device still works.
+//! The health of a device, and the view that its objects have of it.
 
+use std::fmt::Debug;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use crate::util::panics::catch;
-use crate::{Error, ErrorKind, Result};
+use crate::{DeviceId, Error, ErrorKind, Result};
 
 /// Names a device in errors, and remembers the first one that says that it is lost.
 #[derive(Debug)]
@@ -111,6 +112,12 @@ impl DeviceHealth {
     pub fn status(&self) -> Result<()> {
         self.lost.get().map_or(Ok(()), |error| Err(error.clone()))
     }
+}
+
+/// The context of a device, which all objects of the device share and keep alive.
+pub trait DeviceContext: Debug + Send + Sync + 'static {
+    /// The device.
+    fn id(&self) -> DeviceId;
 }
 
 #[cfg(test)]

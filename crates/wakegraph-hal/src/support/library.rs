@@ -1,12 +1,21 @@
-//! Loads a vendor's library.
-#![expect(unsafe_code, reason = "loads libraries")]
+//! A vendor's library and its objects: loaded at run time, opened once for each device index, destroyed when dropped.
+//!
+//! The process's signal handlers are kept while a driver is loaded or compiles. Compilers in drivers take signals
+//! over. LLVM's handler for `SIGTERM` and `SIGINT` ends the process, also if the application, or tokio, puts in a
+//! handler of its own later, because that calls the one before it. The handler for `SIGSEGV` that Intel's offline
+//! compiler leaves behind jumps to a frame that is gone.
+#![expect(unsafe_code, reason = "loads libraries, and destroys objects of drivers")]
 
+use std::collections::BTreeMap;
 use std::error::Error as _;
 use std::ffi::OsStr;
-use std::sync::OnceLock;
+use std::fmt::Debug;
+use std::sync::{Arc, OnceLock, Weak};
 
 use libloading::Library;
 use parking_lot::Mutex;
+
+use crate::Result;
 
 /// The functions of a library that has to be started, as drivers are. Where that fails, the next call tries
 /// again: machines start their drivers late, and devices come and go.
@@ -45,8 +54,6 @@ impl<T> StartedLibrary<T> {
     }
 }
 
-use super::signal_handlers::keep_handlers;
-
 /// The first of the libraries that can be loaded.
 ///
 /// # Errors
@@ -80,6 +87,249 @@ pub fn open_named(variable: &str, names: &[&str]) -> Result<Library, String> {
     }
 }
 
+/// The open devices of a backend by index. It does not keep them open.
+#[derive(Debug)]
+pub struct OpenDevices<D>(Mutex<BTreeMap<usize, Weak<D>>>);
+
+impl<D> OpenDevices<D> {
+    /// No device is open.
+    #[expect(clippy::new_without_default, reason = "made in statics only")]
+    pub const fn new() -> Self {
+        Self(Mutex::new(BTreeMap::new()))
+    }
+
+    /// The device of this index that is open and still works, else a new one, which `open` makes.
+    ///
+    /// # Errors
+    /// Those of `open`.
+    pub fn get_or_open(
+        &self,
+        index: usize,
+        works: impl Fn(&D) -> bool,
+        open: impl FnOnce() -> Result<D>,
+    ) -> Result<Arc<D>> {
+        let mut devices = self.0.lock();
+        let known = devices.get(&index).and_then(Weak::upgrade);
+        if let Some(device) = known.filter(|device| works(device)) {
+            return Ok(device);
+        }
+        let device = Arc::new(open()?);
+        devices.insert(index, Arc::downgrade(&device));
+        Ok(device)
+    }
+}
+
+/// A kind of object.
+///
+/// # Safety
+/// Objects of this kind may be used and destroyed on any thread. Where the driver takes one call at a
+/// time for an object, its owners see to it.
+pub unsafe trait ObjectKind: Debug + 'static {
+    /// What the driver calls an object.
+    type Handle: Copy + Debug;
+    /// What objects need for as long as they live: the driver's functions, or a context that has them.
+    type Owner: Debug + Send + Sync + 'static;
+
+    /// Destroys an object, or gives up a reference to it. A failure goes to tracing.
+    ///
+    /// # Safety
+    /// The object, or the reference, is the caller's, who does not use it any more.
+    unsafe fn destroy(owner: &Self::Owner, handle: Self::Handle);
+}
+
+/// An object of the driver, or a reference to one. When it is dropped, nothing uses it any more, and
+/// what it belongs to is still there.
+#[derive(Debug)]
+pub struct Owned<K: ObjectKind> {
+    handle: K::Handle,
+    owner: K::Owner,
+}
+
+// SAFETY: the kind promises it.
+unsafe impl<K: ObjectKind> Send for Owned<K> {}
+// SAFETY: as for `Send`.
+unsafe impl<K: ObjectKind> Sync for Owned<K> {}
+
+impl<K: ObjectKind> Owned<K> {
+    /// Takes over an object, or a reference to one.
+    ///
+    /// # Safety
+    /// `handle` is that of a live object of this kind, and nothing else gives up the same reference.
+    pub unsafe fn new(owner: K::Owner, handle: K::Handle) -> Self {
+        Self { handle, owner }
+    }
+
+    /// The object, for calls. It is valid while `self` lives.
+    pub fn raw(&self) -> K::Handle {
+        self.handle
+    }
+
+    /// What the object needs while it lives.
+    pub fn owner(&self) -> &K::Owner {
+        &self.owner
+    }
+}
+
+impl<K: ObjectKind> Drop for Owned<K> {
+    fn drop(&mut self) {
+        // SAFETY: the object, or the reference, is this object's own, and given up once.
+        unsafe { K::destroy(&self.owner, self.handle) }
+    }
+}
+
+/// Calls a driver, and puts back the handlers that it has replaced. Calls may overlap, and be
+/// nested.
+///
+/// A handler that the application puts in meanwhile stays, unless the driver replaces it.
+pub fn keep_handlers<T>(call: impl FnOnce() -> T) -> T {
+    let _kept = platform::KeptHandlers::keep();
+    call()
+}
+
+#[cfg(unix)]
+#[expect(unsafe_code, reason = "calls the C library")]
+mod platform {
+    use std::ffi::{c_int, c_void};
+    use std::mem::MaybeUninit;
+    use std::ptr;
+
+    use libc::{
+        SIGABRT, SIGBUS, SIGHUP, SIGILL, SIGINT, SIGQUIT, SIGSEGV, SIGSYS, SIGTERM, SIGTRAP, SIGUSR1,
+        SIGUSR2, SIGXCPU, SIGXFSZ,
+    };
+    use parking_lot::Mutex;
+
+    /// What compilers take over. `SIGFPE` is not among them: PoCL's own handler makes a kernel that
+    /// divides by zero go on.
+    const SIGNALS: [c_int; 14] = [
+        SIGHUP, SIGINT, SIGQUIT, SIGILL, SIGTRAP, SIGABRT, SIGBUS, SIGSEGV, SIGSYS, SIGUSR1, SIGUSR2,
+        SIGTERM, SIGXCPU, SIGXFSZ,
+    ];
+
+    /// The handlers from before the oldest of the calls that have not returned.
+    static HANDLERS: Mutex<Handlers> = Mutex::new(Handlers { calls: 0, before: [None; SIGNALS.len()] });
+
+    struct Handlers {
+        calls: usize,
+        before: [Option<libc::sigaction>; SIGNALS.len()],
+    }
+
+    /// Puts the handlers back when dropped.
+    pub(super) struct KeptHandlers;
+
+    impl KeptHandlers {
+        pub(super) fn keep() -> Self {
+            let mut handlers = HANDLERS.lock();
+            if handlers.calls == 0 {
+                handlers.before = SIGNALS.map(handler);
+            }
+            handlers.calls += 1;
+            Self
+        }
+    }
+
+    impl Drop for KeptHandlers {
+        fn drop(&mut self) {
+            let mut handlers = HANDLERS.lock();
+            handlers.calls -= 1;
+            for (signal, before) in SIGNALS.into_iter().zip(&mut handlers.before) {
+                let now = handler(signal);
+                match (&now, &*before) {
+                    (Some(now), Some(before)) if is_the_drivers(now, before) => put_back(signal, before),
+                    _ => *before = now,
+                }
+            }
+        }
+    }
+
+    /// Whether a driver has replaced the handler `before`: the application's lies in the same
+    /// object as this crate.
+    fn is_the_drivers(now: &libc::sigaction, before: &libc::sigaction) -> bool {
+        let is_function = ![libc::SIG_DFL, libc::SIG_IGN].contains(&now.sa_sigaction);
+        let own = handler as fn(c_int) -> Option<libc::sigaction> as usize;
+        is_function && now.sa_sigaction != before.sa_sigaction && object(now.sa_sigaction) != object(own)
+    }
+
+    /// Where the library or program begins in which a function lies.
+    fn object(function: usize) -> Option<usize> {
+        let mut found = MaybeUninit::<libc::Dl_info>::zeroed();
+        let address = ptr::with_exposed_provenance::<c_void>(function);
+        // SAFETY: the place has room; any address will do.
+        let is_found = unsafe { libc::dladdr(address, found.as_mut_ptr()) } != 0;
+        // SAFETY: zeros, or what the function has written.
+        let found = unsafe { found.assume_init() };
+        is_found.then(|| found.dli_fbase.addr())
+    }
+
+    fn handler(signal: c_int) -> Option<libc::sigaction> {
+        let mut now = MaybeUninit::<libc::sigaction>::zeroed();
+        // SAFETY: changes nothing; the place has room.
+        let code = unsafe { libc::sigaction(signal, ptr::null(), now.as_mut_ptr()) };
+        // SAFETY: zeros, or what the function has written.
+        let now = unsafe { now.assume_init() };
+        (code == 0).then_some(now)
+    }
+
+    fn put_back(signal: c_int, before: &libc::sigaction) {
+        // SAFETY: the process had this handler before, so it can have it again.
+        let code = unsafe { libc::sigaction(signal, before, ptr::null_mut()) };
+        if code != 0 {
+            tracing::warn!(target: "wakegraph", signal, "a signal's handler could not be put back");
+        }
+    }
+}
+
+#[cfg(not(unix))]
+mod platform {
+    pub(super) struct KeptHandlers;
+
+    impl KeptHandlers {
+        pub(super) fn keep() -> Self {
+            Self
+        }
+    }
+}
+
+#[cfg(all(test, unix))]
+#[expect(unsafe_code, reason = "calls the C library")]
+mod handler_tests {
+    use std::ffi::c_int;
+
+    use super::*;
+
+    extern "C" fn own(_: c_int) {}
+
+    /// Puts a handler in, and gives the one before.
+    fn replace(signal: c_int, handler: usize) -> usize {
+        // SAFETY: the handlers are functions or the default, and nobody sends the signal.
+        unsafe { libc::signal(signal, handler) }
+    }
+
+    /// The C library stands in for a driver: another object than this program.
+    #[test]
+    fn what_a_driver_takes_over_is_put_back() {
+        // SAFETY: looks a function up.
+        let drivers = unsafe { libc::dlsym(libc::RTLD_DEFAULT, c"abs".as_ptr()) }.expose_provenance();
+        let before = replace(libc::SIGUSR2, libc::SIG_DFL);
+        keep_handlers(|| {
+            keep_handlers(|| replace(libc::SIGUSR2, drivers));
+            assert_eq!(replace(libc::SIGUSR2, drivers), libc::SIG_DFL);
+        });
+        assert_eq!(replace(libc::SIGUSR2, before), libc::SIG_DFL);
+    }
+
+    #[test]
+    fn what_the_application_puts_in_stays() {
+        let own = own as extern "C" fn(c_int);
+        let before = keep_handlers(|| {
+            let before = replace(libc::SIGXFSZ, own as usize);
+            keep_handlers(|| ());
+            before
+        });
+        assert_eq!(replace(libc::SIGXFSZ, before), own as usize);
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -97,5 +347,19 @@ mod tests {
     fn a_missing_library_is_an_error_that_names_it() {
         let error = open(&["libwakegraph-none.so.1", "libwakegraph-none.so"]).err().unwrap();
         assert!(error.contains("libwakegraph-none.so.1") && error.contains("; "), "{error}");
+    }
+
+    #[test]
+    fn an_open_device_is_given_again_while_it_works() {
+        let devices = OpenDevices::new();
+        let open = |index, works, number| devices.get_or_open(index, |_| works, || Ok(number)).unwrap();
+        let first = open(0, true, 1);
+        assert!(Arc::ptr_eq(&first, &open(0, true, 2)));
+        assert_eq!(*open(1, true, 3), 3);
+        let renewed = open(0, false, 4);
+        assert_eq!(*renewed, 4);
+        assert!(Arc::ptr_eq(&renewed, &open(0, true, 5)));
+        drop(renewed);
+        assert_eq!(*open(0, true, 6), 6, "nobody had it open");
     }
 }

@@ -1,13 +1,22 @@
-//! Signals, the enqueues that events tell of: the last one of an event, and those of a wait list.
+//! Signals, the enqueues that events tell of: the last one of an event, the signals of a wait list, and events that
+//! have the signal of the last enqueue which named them.
+//!
+//! For drivers that do not, it spreads the failure of one enqueue to those that depend on it. Each enqueue has an
+//! [`EnqueueOutcome`] and the [`Dependencies`] whose results it needs. Chains of them have any length, so they are
+//! settled and dropped without recursion.
 
-use std::sync::Arc;
+use std::any::Any;
+use std::fmt::Debug;
+use std::sync::{Arc, OnceLock};
+use std::thread;
+use std::time::{Duration, Instant};
 
 use parking_lot::{Mutex, MutexGuard};
-use smallvec::SmallVec;
+use smallvec::{SmallVec, smallvec};
 
-use super::dependency::{Dependency, EnqueueOutcome, SettleStep, settle};
-use super::refusal::{idle_wait, pending_signal};
-use crate::{Error, Event, EventStatus, Result, WaitList};
+use super::health::DeviceContext;
+use super::refusal::{self, idle_wait, pending_signal};
+use crate::{CommandTimes, DeviceId, Error, Event, EventProfile, EventStatus, Result, WaitList};
 
 /// One enqueue.
 pub trait EnqueueSignal: Sized {
@@ -206,13 +215,263 @@ impl<S: EnqueueSignal> ResolvedWaitList<S> {
     }
 }
 
+/// How one enqueue ended, once that is known. It is set once.
+#[derive(Debug, Default)]
+pub struct EnqueueOutcome(OnceLock<Option<Error>>);
+
+impl EnqueueOutcome {
+    /// Sets how the enqueue ended, unless that is known already.
+    pub fn set(&self, failure: Option<Error>) {
+        let _ = self.0.set(failure);
+    }
+
+    /// Returns true once the enqueue has succeeded or failed.
+    pub fn is_known(&self) -> bool {
+        self.0.get().is_some()
+    }
+
+    /// Why the enqueue failed, if that is known and it did.
+    pub fn failure(&self) -> Option<&Error> {
+        self.0.get()?.as_ref()
+    }
+
+    /// Pending until the outcome is known.
+    pub fn status(&self) -> EventStatus {
+        match self.0.get() {
+            None => EventStatus::Pending,
+            Some(None) => EventStatus::Complete,
+            Some(Some(error)) => EventStatus::Failed(error.clone()),
+        }
+    }
+}
+
+/// A reference to an enqueue whose result another one needs.
+pub trait Dependency: Clone {
+    /// The outcome of the enqueue that it stands for.
+    fn outcome(&self) -> &EnqueueOutcome;
+}
+
+/// The enqueues whose results one needs.
+#[derive(Debug)]
+pub struct Dependencies<D>(SmallVec<[D; 2]>);
+
+impl<D> Default for Dependencies<D> {
+    fn default() -> Self {
+        Self(SmallVec::new())
+    }
+}
+
+impl<D: Dependency> Dependencies<D> {
+    /// Adds a dependency.
+    pub fn push(&mut self, dependency: D) {
+        self.0.push(dependency);
+    }
+
+    /// Returns true if there is none.
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// The first one whose outcome is not known yet.
+    pub fn first_open(&self) -> Option<D> {
+        self.0.iter().find(|dependency| !dependency.outcome().is_known()).cloned()
+    }
+
+    /// The first failure that is known.
+    pub fn failure(&self) -> Option<&Error> {
+        self.0.iter().find_map(|dependency| dependency.outcome().failure())
+    }
+}
+
+impl<D> IntoIterator for Dependencies<D> {
+    type Item = D;
+    type IntoIter = smallvec::IntoIter<[D; 2]>;
+
+    fn into_iter(self) -> Self::IntoIter {
+        self.0.into_iter()
+    }
+}
+
+/// What an attempt to settle an enqueue found.
+#[derive(Debug)]
+pub enum SettleStep<D> {
+    /// Its outcome is known now.
+    Settled,
+    /// It still runs.
+    Pending,
+    /// It is over. How it ended depends on this one, which has to be settled first.
+    Needs(D),
+}
+
+/// Settles an enqueue, and before it those whose results it needs. `attempt` tries to settle one of
+/// them, and is called again after the one that it [needed](SettleStep::Needs). Returns whether the
+/// first one is settled.
+pub fn settle<D>(first: D, mut attempt: impl FnMut(&D) -> SettleStep<D>) -> bool {
+    let mut open: SmallVec<[D; 4]> = smallvec![first];
+    while let Some(last) = open.last() {
+        match attempt(last) {
+            SettleStep::Settled => drop(open.pop()),
+            SettleStep::Pending => return false,
+            SettleStep::Needs(other) => open.push(other),
+        }
+    }
+    true
+}
+
+/// Drops references, and all that only they keep alive. `take` takes out the references that a
+/// value holds.
+pub fn release<T, I: IntoIterator<Item = Arc<T>>>(
+    references: impl IntoIterator<Item = Arc<T>>,
+    mut take: impl FnMut(&mut T) -> I,
+) {
+    let mut open: SmallVec<[Arc<T>; 4]> = references.into_iter().collect();
+    while let Some(reference) = open.pop() {
+        if let Some(mut value) = Arc::into_inner(reference) {
+            open.extend(take(&mut value));
+        }
+    }
+}
+
+/// A signal whose driver can wait for it, and that may keep times.
+pub trait DriverSignal: EnqueueSignal + Debug + Send + Sync + 'static {
+    /// What its device shares.
+    type Context: DeviceContext;
+
+    /// Has the driver wait for the end of the enqueue, as far as it can. Returns how long to poll then.
+    fn wait(&self, timeout: Option<Duration>) -> Option<Duration>;
+
+    /// The times, once it is complete, if it keeps them.
+    fn profile(&self) -> Result<EventProfile>;
+}
+
+/// An event. Enqueued commands do not need it, so it may be dropped before they end.
+#[derive(Debug)]
+pub struct SignalEvent<S: DriverSignal> {
+    context: Arc<S::Context>,
+    /// The signal of the last enqueue that named the event.
+    pub signal: LastSignal<S>,
+}
+
+impl<S: DriverSignal> SignalEvent<S> {
+    /// An event that no enqueue has named.
+    pub fn new(context: &Arc<S::Context>) -> Self {
+        Self { context: Arc::clone(context), signal: LastSignal::default() }
+    }
+
+    /// An event that has been signalled already.
+    pub fn signalled(context: &Arc<S::Context>, signal: S) -> Self {
+        Self { context: Arc::clone(context), signal: LastSignal::new(signal) }
+    }
+
+    /// The event behind `event`, if it is one of this device.
+    pub fn of<'a>(event: &'a Arc<dyn Event>, device: &S::Context) -> Result<&'a Self> {
+        let event = event.as_any().downcast_ref::<Self>();
+        event.filter(|event| event.device() == device.id()).ok_or_else(|| refusal::foreign("event"))
+    }
+
+    /// The last signal of an event in a wait list, if it is one of a device that `can_wait` allows.
+    pub fn awaited(event: &dyn Event, can_wait: impl FnOnce(&S::Context) -> bool) -> Result<&LastSignal<S>> {
+        let event = event.as_any().downcast_ref::<Self>().filter(|event| can_wait(&event.context));
+        Ok(&event.ok_or_else(refusal::foreign_wait)?.signal)
+    }
+}
+
+impl<S: DriverSignal> Event for SignalEvent<S> {
+    fn as_any(&self) -> &dyn Any {
+        self
+    }
+
+    fn device(&self) -> DeviceId {
+        self.context.id()
+    }
+
+    fn status(&self) -> EventStatus {
+        self.signal.status()
+    }
+
+    fn is_idle(&self) -> bool {
+        self.signal.is_idle()
+    }
+
+    fn wait(&self, timeout: Option<Duration>) -> EventStatus {
+        let Some(signal) = self.signal.get() else { return EventStatus::Idle };
+        // Before the first poll: on some drivers a thread that blocks does the work itself, and a poll
+        // hands it to other threads.
+        let timeout = signal.wait(timeout);
+        poll_until_final(timeout, || signal.status())
+    }
+
+    fn profile(&self) -> Result<EventProfile> {
+        self.signal.complete().ok_or_else(refusal::times_before_completion)?.profile()
+    }
+}
+
+/// Polls before the first sleep.
+const POLLS_BEFORE_SLEEP: u32 = 256;
+
+/// The first sleep. Each later one is twice as long as the one before.
+const SHORTEST_SLEEP: Duration = Duration::from_micros(10);
+
+const LONGEST_SLEEP: Duration = Duration::from_millis(1);
+
+/// Calls `poll` until it gives a status that is not pending, and returns that, or until `timeout`
+/// has passed, and returns [`Pending`](EventStatus::Pending).
+pub fn poll_until_final(timeout: Option<Duration>, mut poll: impl FnMut() -> EventStatus) -> EventStatus {
+    // A deadline too far away to be represented is no limit.
+    let deadline = timeout.and_then(|timeout| Instant::now().checked_add(timeout));
+    let (mut polls, mut sleep) = (0, SHORTEST_SLEEP);
+    loop {
+        let status = poll();
+        if !matches!(status, EventStatus::Pending) {
+            return status;
+        }
+        let left = deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()));
+        if left.is_some_and(|left| left.is_zero()) {
+            return EventStatus::Pending;
+        }
+        if polls < POLLS_BEFORE_SLEEP {
+            polls += 1;
+            thread::yield_now();
+        } else {
+            thread::sleep(left.map_or(sleep, |left| sleep.min(left)));
+            sleep = (2 * sleep).min(LONGEST_SLEEP);
+        }
+    }
+}
+
+/// The times of the commands of an enqueue, from those of their operations.
+#[derive(Debug)]
+pub struct JoinedTimes(Vec<Option<CommandTimes>>);
+
+impl JoinedTimes {
+    /// None are known yet, of so many commands.
+    pub fn new(commands: usize) -> Self {
+        Self(vec![None; commands])
+    }
+
+    /// Adds those of one operation of a command.
+    pub fn add(&mut self, command: u32, times: CommandTimes) {
+        if let Some(known) = self.0.get_mut(command as usize) {
+            *known = Some(known.map_or(times, |known| join(known, times)));
+        }
+    }
+
+    /// The times of each command. One without any times ends when the enqueue starts.
+    pub fn finish(self, start: u64) -> Vec<CommandTimes> {
+        let nothing = CommandTimes::new(start, start);
+        self.0.into_iter().map(|times| times.unwrap_or(nothing)).collect()
+    }
+}
+
+/// From the earlier start to the later end.
+pub fn join(a: CommandTimes, b: CommandTimes) -> CommandTimes {
+    CommandTimes::new(a.start.min(b.start), a.end.max(b.end))
+}
+
 #[cfg(test)]
 mod tests {
-    use std::any::Any;
-    use std::time::Duration;
-
     use super::*;
-    use crate::{DeviceId, ErrorKind, EventProfile};
+    use crate::ErrorKind;
 
     #[derive(Debug, Default)]
     struct FakeSignal {
@@ -300,5 +559,127 @@ mod tests {
         assert!(needed.failure.is_some() && needed.pending[0].1, "it is still pending");
         let idle = FakeEvent::default();
         assert_eq!(resolved(WaitList::order(&[&idle])).unwrap_err().kind(), ErrorKind::InvalidWaitList);
+    }
+
+    #[derive(Default)]
+    struct Enqueue {
+        outcome: EnqueueOutcome,
+        needs: Mutex<Dependencies<Arc<Enqueue>>>,
+        fails: bool,
+    }
+
+    impl Dependency for Arc<Enqueue> {
+        fn outcome(&self) -> &EnqueueOutcome {
+            &self.outcome
+        }
+    }
+
+    impl Drop for Enqueue {
+        fn drop(&mut self) {
+            release(std::mem::take(self.needs.get_mut()), |other| std::mem::take(other.needs.get_mut()));
+        }
+    }
+
+    fn attempt(enqueue: &Arc<Enqueue>) -> SettleStep<Arc<Enqueue>> {
+        let needs = enqueue.needs.lock();
+        match needs.first_open() {
+            Some(open) => SettleStep::Needs(open),
+            None => {
+                let own = || enqueue.fails.then(|| Error::new(ErrorKind::Driver, "broken"));
+                enqueue.outcome.set(needs.failure().cloned().or_else(own));
+                SettleStep::Settled
+            }
+        }
+    }
+
+    /// Each depends on the one before; the first may fail.
+    fn chain(fails: bool) -> Vec<Arc<Enqueue>> {
+        let mut first = Enqueue::default();
+        first.fails = fails;
+        let mut all = vec![Arc::new(first)];
+        for index in 0..if cfg!(miri) { 300 } else { 100_000 } {
+            let next = Enqueue::default();
+            next.needs.lock().push(Arc::clone(&all[index]));
+            all.push(Arc::new(next));
+        }
+        all
+    }
+
+    #[test]
+    fn long_chains_settle_and_drop_without_recursion() {
+        for fails in [false, true] {
+            let mut all = chain(fails);
+            let last = all.pop().unwrap();
+            assert!(matches!(last.outcome.status(), EventStatus::Pending));
+            assert!(settle(Arc::clone(&last), attempt));
+            match last.outcome.status() {
+                EventStatus::Failed(error) => assert!(fails && error.message() == "broken"),
+                status => assert!(!fails && matches!(status, EventStatus::Complete)),
+            }
+            assert_eq!(all[0].outcome.failure().is_some(), fails);
+            drop((all, last));
+        }
+    }
+
+    #[test]
+    fn a_pending_dependency_leaves_the_chain_pending() {
+        let all = chain(false);
+        let last = Arc::clone(&all[100]);
+        let first = &all[0];
+        let pending = |enqueue: &Arc<Enqueue>| match Arc::ptr_eq(enqueue, first) {
+            true => SettleStep::Pending,
+            false => attempt(enqueue),
+        };
+        assert!(!settle(last, pending));
+        assert!(!all[100].outcome.is_known());
+    }
+
+    #[test]
+    fn the_first_outcome_stays() {
+        let outcome = EnqueueOutcome::default();
+        outcome.set(None);
+        outcome.set(Some(Error::new(ErrorKind::Driver, "late")));
+        assert!(matches!(outcome.status(), EventStatus::Complete));
+        assert!(outcome.is_known() && outcome.failure().is_none());
+    }
+
+    #[test]
+    fn polls_until_the_status_is_final() {
+        for needed in [1, 10, POLLS_BEFORE_SLEEP + 3] {
+            let mut polls = 0;
+            let status = poll_until_final(None, || {
+                polls += 1;
+                if polls < needed { EventStatus::Pending } else { EventStatus::Complete }
+            });
+            assert!(matches!(status, EventStatus::Complete));
+            assert_eq!(polls, needed);
+        }
+    }
+
+    #[test]
+    fn gives_up_after_the_timeout_and_not_before() {
+        for timeout in [Duration::ZERO, Duration::from_millis(5)] {
+            let start = Instant::now();
+            let mut polls = 0;
+            let status = poll_until_final(Some(timeout), || {
+                polls += 1;
+                EventStatus::Pending
+            });
+            assert!(matches!(status, EventStatus::Pending));
+            assert!(start.elapsed() >= timeout && polls > 0);
+        }
+        assert!(matches!(
+            poll_until_final(Some(Duration::MAX), || EventStatus::Complete),
+            EventStatus::Complete
+        ));
+    }
+
+    #[test]
+    fn a_command_lasts_from_its_first_operation_to_its_last() {
+        let mut times = JoinedTimes::new(2);
+        times.add(1, CommandTimes::new(5, 7));
+        times.add(1, CommandTimes::new(2, 6));
+        times.add(9, CommandTimes::new(0, 9));
+        assert_eq!(times.finish(1), [CommandTimes::new(1, 1), CommandTimes::new(2, 7)]);
     }
 }

@@ -13,9 +13,8 @@ use std::ffi::{c_char, c_int, c_void};
 use std::sync::OnceLock;
 
 pub(super) use types::*;
-use wakegraph_hal::support::library::open_named;
-use wakegraph_hal::support::object::ObjectKind;
-pub(super) use wakegraph_hal::support::object::Owned;
+pub(super) use wakegraph_hal::support::library::Owned;
+use wakegraph_hal::support::library::{ObjectKind, open_named};
 
 /// Calls a function of the table: `Ok` where it returned success. Everything else is a failure,
 /// which includes [`ZE_RESULT_NOT_READY`].

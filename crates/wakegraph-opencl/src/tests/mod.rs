@@ -15,8 +15,7 @@ use std::sync::{Arc, mpsc};
 use std::time::Duration;
 
 use parking_lot::Mutex;
-use wakegraph_hal::support::dependency::Dependencies;
-use wakegraph_hal::support::signals::EnqueueSignal;
+use wakegraph_hal::support::signals::{Dependencies, EnqueueSignal};
 use wakegraph_hal::{
     Backend as _, Command, Device as _, ErrorKind, Event as _, EventStatus, MemoryDesc, MemoryKind,
     MemoryView, Notification, Notify, Queue as _, QueueDesc, QueueOrder, WaitList,

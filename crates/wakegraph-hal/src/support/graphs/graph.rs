@@ -9,8 +9,8 @@ use std::sync::Arc;
 use parking_lot::Mutex;
 use smallvec::SmallVec;
 
+use crate::support::recorded_commands::Retired;
 use crate::support::refusal::half_updated;
-use crate::support::retired::Retired;
 use crate::support::streams::{
     ContextFailure, DriverContext as _, DriverStream, Kept, LaunchDevice, MemoryDevice, RawEvent, Started,
     StreamQueue, retry_with_room,
@@ -457,4 +457,29 @@ pub fn enqueue_as_graph<D: GraphObjects>(
         let failure = single.exec.lock().launch(stream)?.map(Error::from);
         Ok(Started { failure, ..Started::default() })
     })
+}
+
+/// Keeps the first of equal values: drivers of graphs take each dependency once.
+pub fn once_each<T: Copy + Ord>(values: SmallVec<[T; 1]>) -> SmallVec<[T; 1]> {
+    if values.len() <= 1 {
+        return values;
+    }
+    let mut indexed: SmallVec<[(T, usize); 8]> = values.into_iter().zip(0..).collect();
+    indexed.sort_unstable();
+    indexed.dedup_by_key(|(value, _)| *value);
+    indexed.sort_unstable_by_key(|&(_, index)| index);
+    indexed.into_iter().map(|(value, _)| value).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_first_of_equal_values_keeps_its_place() {
+        let once = |values: &[u32]| once_each(SmallVec::from_slice(values)).to_vec();
+        assert_eq!(once(&[3, 1, 3, 2, 1]), [3, 1, 2]);
+        assert_eq!(once(&[7]), [7]);
+        assert_eq!(once(&[]), []);
+    }
 }

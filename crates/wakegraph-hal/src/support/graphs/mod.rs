@@ -17,5 +17,5 @@ mod update;
 pub use command_buffer::GraphCommandBuffer;
 pub use graph::{
     CommandNodes, GraphDevice, GraphObjects, GraphRecording, GraphState, InstantiatedGraph, LaunchableGraph,
-    RecordedCommand, enqueue_as_graph,
+    RecordedCommand, enqueue_as_graph, once_each,
 };

@@ -8,7 +8,7 @@ use super::graph::{
     CommandNodes, GraphDevice, GraphRecording, GraphState, InstantiatedGraph as _, LaunchableGraph,
     RecordedCommand,
 };
-use crate::support::replaced::{keeps_objects, keeps_replaced};
+use crate::support::recorded_commands::{keeps_objects, keeps_replaced};
 use crate::support::streams::{ContextFailure, DriverContext as _};
 use crate::{
     Command, CommandBufferDesc, CommandChange, CommandUpdate, Error, ErrorKind, KernelLaunch, LaunchBefore,

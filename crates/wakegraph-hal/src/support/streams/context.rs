@@ -7,7 +7,7 @@ use std::ptr;
 use std::sync::Arc;
 
 use crate::support::health::DeviceHealth;
-use crate::support::object::{ObjectKind, Owned};
+use crate::support::library::{ObjectKind, Owned};
 use crate::{Error, Result};
 
 /// The context of a device. Every object of the device keeps it alive.

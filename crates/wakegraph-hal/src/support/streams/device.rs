@@ -15,8 +15,7 @@ use super::memory::{MemoryDevice, StreamMemory};
 use super::queue::{LaunchDevice, StreamQueue, import_event, order_stream_after};
 use super::signal::StreamEvent;
 use super::stream::nanoseconds_at;
-use crate::support::launch_arguments::LaunchArguments;
-use crate::support::launch_geometry::{LaunchGeometry, LaunchLimits};
+use crate::support::launch::{LaunchArguments, LaunchGeometry, LaunchLimits};
 use crate::{
     Capabilities, ClockSample, CommandBuffer, CommandBufferDesc, Device, DeviceId, DeviceInfo, Error,
     ErrorKind, Event, EventDesc, Kernel, KernelDesc, KernelLaunch, Memory, MemoryDesc, MemoryKind, Queue,

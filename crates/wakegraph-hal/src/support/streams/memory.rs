@@ -14,7 +14,7 @@ use parking_lot::Mutex;
 use super::context::{ContextFailure, DriverContext as _};
 use super::signal::StreamDevice;
 use super::stream::{DriverStream, StreamHandle};
-use crate::support::copy_box::CopyAddress;
+use crate::support::copies::CopyAddress;
 use crate::support::refusal;
 use crate::{
     Command, DeviceId, Error, ErrorKind, Memory, MemoryDesc, MemoryKind, MemoryView, PlainMemory, ResourceId,

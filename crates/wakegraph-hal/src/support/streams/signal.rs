@@ -11,10 +11,11 @@ use parking_lot::Mutex;
 
 use super::context::{ContextFailure, DriverContext as _};
 use super::stream::{DeviceClock, DriverStream, ImportStreams, RawEvent, SignalTimes, StreamContext, now};
-use crate::support::dependency::{Dependencies, EnqueueOutcome, SettleStep, release};
 use crate::support::health::FailedPolls;
-use crate::support::signals::{EnqueueSignal, LastSignal};
-use crate::support::{polling, refusal};
+use crate::support::refusal;
+use crate::support::signals::{
+    Dependencies, EnqueueOutcome, EnqueueSignal, LastSignal, SettleStep, poll_until_final, release,
+};
 use crate::{DeviceId, DeviceInfo, Error, Event, EventProfile, EventStatus, Result};
 
 /// One enqueue.
@@ -370,7 +371,7 @@ impl<D: StreamDevice> Event for StreamEvent<D> {
     /// The driver's own wait has no time limit, so this polls.
     fn wait(&self, timeout: Option<Duration>) -> EventStatus {
         let Some(signal) = self.last_signal() else { return EventStatus::Idle };
-        polling::wait(timeout, || signal.status())
+        poll_until_final(timeout, || signal.status())
     }
 
     fn stop(&self) {

@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 use parking_lot::Mutex;
 
 use super::context::{ContextFailure, DriverContext};
-use crate::support::object::{ObjectKind, Owned};
+use crate::support::library::{ObjectKind, Owned};
 use crate::{CommandTimes, Error, ErrorKind, EventProfile, NativeCommand, NativeStream, Priority, Result};
 
 /// A context with streams and events: the driver's calls.
