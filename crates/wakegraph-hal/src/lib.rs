@@ -1,44 +1,46 @@
 //! The contract between wakegraph and its backends: the Rust form of Unified Runtime's command-buffer
 //! specification.
 //!
-//! A backend drives the devices of one vendor's driver. A [`Device`] allocates [`Memory`], loads [`Kernel`]s and
-//! creates [`Queue`]s, [`Event`]s and [`CommandBuffer`]s. A command-buffer is created,
+//! A backend drives the devices of one vendor's driver. A [`Device`] allocates [`Memory`], loads
+//! [`Kernel`]s and creates [`Queue`]s, [`Event`]s and [`CommandBuffer`]s. A command-buffer is created,
 //! [appended](CommandBuffer::append) to, [finalized](CommandBuffer::finalize), and from then on
-//! [enqueued](CommandBuffer::enqueue) any number of times: wait list in, event out. The crate `wakegraph` plans
-//! graphs as such command-buffers and awaits their events inside tokio; this crate knows neither graphs nor tokio
-//! and can be used without them.
+//! [enqueued](CommandBuffer::enqueue) any number of times: wait list in, event out. The crate `wakegraph`
+//! plans graphs as such command-buffers and awaits their events inside tokio; this crate knows neither
+//! graphs nor tokio and can be used without them.
 //!
 //! # Why this layer is unsafe
 //!
-//! A device touches memory at a time that no borrow describes. An enqueue returns long before its commands run, and
-//! nothing in its arguments says which other work uses the same bytes. So each side takes the other's word, and no
-//! compiler checks either:
+//! A device touches memory at a time that no borrow describes. An enqueue returns long before its commands
+//! run, and nothing in its arguments says which other work uses the same bytes. So each side takes the
+//! other's word, and no compiler checks either:
 //!
-//! - The caller vouches for **order and life**. [`Queue::enqueue`], [`CommandBuffer::enqueue`], [`Memory::read`] and
-//!   [`Memory::write`] are `unsafe fn`: nothing else uses the bytes in a conflicting way, and everything that the
-//!   commands use stays until their event is final.
-//! - The backend vouches for **truth**. Safe code hands out memory again as soon as an event is final, so a backend
-//!   whose events end too early would break programs without a line of unsafe code of their own. That is why
-//!   [`Device`] is an `unsafe trait`.
+//! - The caller vouches for **order and life**. [`Queue::enqueue`], [`CommandBuffer::enqueue`],
+//!   [`Memory::read`] and [`Memory::write`] are `unsafe fn`: nothing else uses the bytes in a conflicting
+//!   way, and everything that the commands use stays until their event is final.
+//! - The backend vouches for **truth**. Safe code hands out memory again as soon as an event is final, so a
+//!   backend whose events end too early would break programs without a line of unsafe code of their own.
+//!   That is why [`Device`] is an `unsafe trait`.
 //!
 //! # What it leaves to its caller
 //!
 //! - **Validation.** Backends check no operands. A [`ValidatedDevice`] does so once for all of them, with the
 //!   specification's error conditions; it costs a few comparisons for each enqueue.
-//! - **Dependencies.** A queue keeps its own order. Everything else, also between devices, is in the wait lists
-//!   that the caller writes; whether a queue can wait for another device's events, [`Device::can_wait_for`] tells.
-//! - **Waiting.** [`Event::status`] tells the truth when it is asked, and a [`Notify`] says that it is worth asking.
-//!   Threads, tasks, timers and wakers are the caller's.
+//! - **Dependencies.** A queue keeps its own order. Everything else, also between devices, is in the wait
+//!   lists that the caller writes; whether a queue can wait for another device's events,
+//!   [`Device::can_wait_for`] tells.
+//! - **Waiting.** [`Event::status`] tells the truth when it is asked, and a [`Notify`] says that it is
+//!   worth asking. Threads, tasks, timers and wakers are the caller's.
 //! - **Policy.** Placement, copies between devices, reuse of memory, retries and deadlines are decided above.
 //!
 //! # What it is not
 //!
-//! It is no portable API that hides differences: what the hardware lacks is absent from [`Capabilities`] and refused
-//! by name, not emulated. It is no comfortable way to use a device; that is `wakegraph`. And it is not frozen: the
-//! crate has a version of its own, backends match commands and descriptors exhaustively, and a release that adds to
-//! them is a breaking one, so that the compiler shows each backend what is new.
+//! It is no portable API that hides differences: what the hardware lacks is absent from [`Capabilities`]
+//! and refused by name, not emulated. It is no comfortable way to use a device; that is `wakegraph`. And it
+//! is not frozen: the crate has a version of its own, backends match commands and descriptors exhaustively,
+//! and a release that adds to them is a breaking one, so that the compiler shows each backend what is new.
 //!
-//! The traits are object-safe, so one graph can span backends; one dynamic call is nothing beside a driver call.
+//! The traits are object-safe, so one graph can span backends; one dynamic call is nothing beside a driver
+//! call.
 //!
 //! # What a backend must provide
 //!
@@ -51,11 +53,11 @@
 //!    `drop` they go to tracing.
 //! 3. **Any thread.** Every object may be used and dropped on any thread; contexts are bound per
 //!    call.
-//! 4. **Order.** On an in-order queue, things complete in the order in which they were enqueued. An
-//!    event completes only after all its commands have, and their writes are visible to everything
-//!    that saw it complete. An event may fail as soon as something that it needs has failed, or something before it on its queue, even if
-//!    other things that it comes after still run: what waits for it in order comes after all of these all the
-//!    same.
+//! 4. **Order.** On an in-order queue, things complete in the order in which they were enqueued. An event
+//!    completes only after all its commands have, and their writes are visible to everything that saw it
+//!    complete. An event may fail as soon as something that it needs has failed, or something before it on
+//!    its queue, even if other things that it comes after still run: what waits for it in order comes after
+//!    all of these all the same.
 //! 5. **Failure spreads** along dependencies: what needs the result of a failed event does not run,
 //!    and its event fails with the same error. It does not spread along mere order (a queue's, or
 //!    [`WaitList::order`]). An error of a single command says which one
@@ -82,7 +84,7 @@
 //! | place | what it holds |
 //! |---|---|
 //! | `examples/template` | a backend that accepts every command and runs none: copy it |
-//! | `device`, `memory`, `kernel`, `queue`, `event` | the traits that a backend implements, with their descriptors |
+//! | `device`, `memory`, `kernel`, `queue`, `event` | the traits of a backend, with their descriptors |
 //! | `command`, `native`, `update` | plain data: what is appended or enqueued, and how it changes |
 //! | `types` | plain values: ids, ranges, accesses, errors |
 //! | `validation` | the checks above all backends |

@@ -1,6 +1,6 @@
 //! The backend and its device. **Fill in:** load the vendor's library at run time, where a missing one is
-//! `Unavailable` and names the remedy; list the devices, open a context on one, read its capabilities once, and
-//! map a lost device to `DeviceLost`.
+//! `Unavailable` and names the remedy; list the devices, open a context on one, read its capabilities once,
+//! and map a lost device to `DeviceLost`.
 #![expect(unsafe_code, reason = "vouches for the backend")]
 
 use std::any::Any;

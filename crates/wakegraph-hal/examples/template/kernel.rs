@@ -1,5 +1,5 @@
-//! Kernels. **Fill in:** take the first variant of the sources that the device understands, compile it, and keep
-//! the driver's module and function.
+//! Kernels. **Fill in:** take the first variant of the sources that the device understands, compile it, and
+//! keep the driver's module and function.
 
 use std::any::Any;
 

@@ -1,9 +1,10 @@
 //! A backend that accepts every command, runs none, and completes at once: the template of a new backend.
 //!
-//! Copy the folder to a crate of its own and fill in each file as its first lines say; the guide for authors of
-//! backends (`docs/adding-a-backend.md`) has all steps. Everything here holds for a real backend too: the states of
-//! a command-buffer, the order of a wait list, failures that spread along dependencies and not along mere order, an
-//! event that is final before it is notified. It checks no operands, for [`ValidatedDevice`] has done so.
+//! Copy the folder to a crate of its own and fill in each file as its first lines say; the guide for
+//! authors of backends (`docs/adding-a-backend.md`) has all steps. Everything here holds for a real backend
+//! too: the states of a command-buffer, the order of a wait list, failures that spread along dependencies
+//! and not along mere order, an event that is final before it is notified. It checks no operands, for
+//! [`ValidatedDevice`] has done so.
 //!
 //! | file | what it holds |
 //! |---|---|

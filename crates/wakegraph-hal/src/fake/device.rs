@@ -196,7 +196,8 @@ impl FakeControl {
     }
 
     /// Takes the calls that the device has heard since the last time, in order, if it
-    /// [logs](FakeOptions::logs_calls) them: allocations, kernels, and all that queues and command-buffers do.
+    /// [logs](FakeOptions::logs_calls) them: allocations, kernels, and all that queues and command-buffers
+    /// do.
     pub fn take_calls(&self) -> Vec<String> {
         self.0.take_calls()
     }

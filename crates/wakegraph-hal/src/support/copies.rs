@@ -1,6 +1,6 @@
-//! Copies and fills as drivers take them: few large pieces where a driver takes them, a piece for each row where it
-//! does not; boxes, which are rows of equal length in slices of equal height; rows of equal elements of 1, 2 or 4
-//! bytes in consecutive memory.
+//! Copies and fills as drivers take them: few large pieces where a driver takes them, a piece for each row
+//! where it does not; boxes, which are rows of equal length in slices of equal height; rows of equal
+//! elements of 1, 2 or 4 bytes in consecutive memory.
 //!
 //! Drivers copy boxes whose slices are a whole number of rows apart. The contract allows any pitch.
 
@@ -94,7 +94,7 @@ impl CopyBox {
         })
     }
 
-    /// The same copy in rows of at most `most` bytes, if it is a single row.
+    /// Cuts a single row into rows of at most `most` bytes.
     pub fn cut(self, most: usize) -> Vec<Self> {
         let (from, to) = (self.from.start, self.to.start);
         match self.is_row() {

@@ -102,7 +102,7 @@ impl DeviceHealth {
         self.is_given_up.load(Ordering::Acquire)
     }
 
-    /// Why the device is lost, if it is.
+    /// The reason why the device is lost, if it is.
     pub fn lost(&self) -> Option<&Error> {
         self.lost.get()
     }

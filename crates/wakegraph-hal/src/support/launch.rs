@@ -1,6 +1,6 @@
-//! Launches as drivers take them: the number and the size of the work-groups, for devices that launch whole ones;
-//! the declaration of a kernel; and the arguments, one by one in the order of the source, or as packed bytes with a
-//! pointer to each.
+//! Launches as drivers take them: the number and the size of the work-groups, for devices that launch whole
+//! ones; the declaration of a kernel; and the arguments, one by one in the order of the source, or as
+//! packed bytes with a pointer to each.
 
 use std::ffi::{CString, c_void};
 use std::ptr;
@@ -13,7 +13,7 @@ use crate::{Error, ErrorKind, KernelArg, KernelDesc, MemoryView, Param, ParamKin
 /// Work-items of a work-group for which no size is given.
 const USUAL_BLOCK: usize = 256;
 
-/// What a device can launch.
+/// Limits of a device for launches.
 #[derive(Clone, Copy, Debug)]
 pub struct LaunchLimits {
     /// The largest size of a work-group in each dimension.

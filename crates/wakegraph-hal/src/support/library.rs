@@ -1,9 +1,10 @@
-//! A vendor's library and its objects: loaded at run time, opened once for each device index, destroyed when dropped.
+//! A vendor's library and its objects: loaded at run time, opened once for each device index, destroyed
+//! when dropped.
 //!
-//! The process's signal handlers are kept while a driver is loaded or compiles. Compilers in drivers take signals
-//! over. LLVM's handler for `SIGTERM` and `SIGINT` ends the process, also if the application, or tokio, puts in a
-//! handler of its own later, because that calls the one before it. The handler for `SIGSEGV` that Intel's offline
-//! compiler leaves behind jumps to a frame that is gone.
+//! The process's signal handlers are kept while a driver is loaded or compiles. Compilers in drivers take
+//! signals over. LLVM's handler for `SIGTERM` and `SIGINT` ends the process, also if the application, or
+//! tokio, puts in a handler of its own later, because that calls the one before it. The handler for
+//! `SIGSEGV` that Intel's offline compiler leaves behind jumps to a frame that is gone.
 #![expect(unsafe_code, reason = "loads libraries, and destroys objects of drivers")]
 
 use std::collections::BTreeMap;
@@ -40,7 +41,7 @@ impl<T> StartedLibrary<T> {
     /// The functions. Unless the library has been started, `start` loads and starts it.
     ///
     /// # Errors
-    /// Those of `start`.
+    /// The errors of `start`.
     pub fn get_or_start<E>(&self, start: impl FnOnce() -> Result<T, E>) -> Result<&T, E> {
         if let Some(functions) = self.functions.get() {
             return Ok(functions);
@@ -57,7 +58,7 @@ impl<T> StartedLibrary<T> {
 /// The first of the libraries that can be loaded.
 ///
 /// # Errors
-/// Why none could be, with their names.
+/// The reasons why none could be, with their names.
 pub fn open(names: &[impl AsRef<OsStr>]) -> Result<Library, String> {
     let mut reasons = Vec::new();
     for name in names {
@@ -101,7 +102,7 @@ impl<D> OpenDevices<D> {
     /// The device of this index that is open and still works, else a new one, which `open` makes.
     ///
     /// # Errors
-    /// Those of `open`.
+    /// The errors of `open`.
     pub fn get_or_open(
         &self,
         index: usize,
@@ -125,9 +126,10 @@ impl<D> OpenDevices<D> {
 /// Objects of this kind may be used and destroyed on any thread. Where the driver takes one call at a
 /// time for an object, its owners see to it.
 pub unsafe trait ObjectKind: Debug + 'static {
-    /// What the driver calls an object.
+    /// The driver's handle of an object.
     type Handle: Copy + Debug;
-    /// What objects need for as long as they live: the driver's functions, or a context that has them.
+    /// The owner that objects need for as long as they live: the driver's functions, or a context that has
+    /// them.
     type Owner: Debug + Send + Sync + 'static;
 
     /// Destroys an object, or gives up a reference to it. A failure goes to tracing.
@@ -164,7 +166,7 @@ impl<K: ObjectKind> Owned<K> {
         self.handle
     }
 
-    /// What the object needs while it lives.
+    /// The owner that the object needs while it lives.
     pub fn owner(&self) -> &K::Owner {
         &self.owner
     }
@@ -199,7 +201,7 @@ mod platform {
     };
     use parking_lot::Mutex;
 
-    /// What compilers take over. `SIGFPE` is not among them: PoCL's own handler makes a kernel that
+    /// Signals that compilers take over. `SIGFPE` is not among them: PoCL's own handler makes a kernel that
     /// divides by zero go on.
     const SIGNALS: [c_int; 14] = [
         SIGHUP, SIGINT, SIGQUIT, SIGILL, SIGTRAP, SIGABRT, SIGBUS, SIGSEGV, SIGSYS, SIGUSR1, SIGUSR2,

@@ -1,5 +1,6 @@
-//! Lowers commands to operations, for drivers that take one call for each: the order of the commands in a body,
-//! memory that the operations need beside that of the command, and the lowered commands of a command-buffer.
+//! Lowers commands to operations, for drivers that take one call for each: the order of the commands in a
+//! body, memory that the operations need beside that of the command, and the lowered commands of a
+//! command-buffer.
 
 use std::iter;
 use std::sync::Arc;
@@ -114,7 +115,7 @@ impl<O> LoweredCommand<O> {
     /// Lowers a command. `lower` gives the operations of one without a body: at least one.
     ///
     /// # Errors
-    /// Those of `lower`.
+    /// The errors of `lower`.
     pub fn of(
         command: &Command,
         mut lower: impl FnMut(&Command, &mut StagedMemory) -> Result<Operations<O>>,

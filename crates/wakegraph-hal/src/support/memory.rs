@@ -1,5 +1,5 @@
-//! Memory of a driver, which the host uses at its address or the driver copies; and zeroed memory on the heap, for
-//! backends whose memory is the host's.
+//! Memory of a driver, which the host uses at its address or the driver copies; and zeroed memory on the
+//! heap, for backends whose memory is the host's.
 #![expect(unsafe_code, reason = "allocates, and accesses memory that the caller orders")]
 
 use std::alloc::{self, Layout};
@@ -18,7 +18,7 @@ use crate::{
 
 /// Memory of the driver, which is freed when dropped.
 pub trait DriverAllocation: Debug + Send + Sync + Sized + 'static {
-    /// What its device shares.
+    /// The context that its device shares.
     type Context: DeviceContext;
 
     /// Zeroed memory of a length that is not 0.
@@ -171,7 +171,7 @@ pub struct HeapBlock {
     /// First byte, aligned.
     start: NonNull<u8>,
     len: usize,
-    /// What to give back to the allocator.
+    /// The block to give back to the allocator.
     block: NonNull<u8>,
     layout: Layout,
 }

@@ -2,7 +2,7 @@
 //!
 //! | module | what it does |
 //! |---|---|
-//! | [`signals`] | the signals of enqueues, events that have them, and the spread of failures along dependencies |
+//! | [`signals`] | signals of enqueues, events that have them, the spread of failures |
 //! | [`lowering`] | lowers commands to operations, for drivers that take one call for each |
 //! | [`recorded_commands`] | a command-buffer of such operations, from its creation to its updates |
 //! | [`streams`] | the common part of drivers with streams and events |

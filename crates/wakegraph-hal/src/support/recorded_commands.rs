@@ -1,6 +1,6 @@
-//! The commands of a command-buffer that becomes a list: recorded, lowered, and updated. Each update takes effect at
-//! once. The parts that it replaces are kept until all have succeeded, and then as long as the device uses them; a
-//! new value that still uses a part of the old one keeps it itself.
+//! The commands of a command-buffer that becomes a list: recorded, lowered, and updated. Each update takes
+//! effect at once. The parts that it replaces are kept until all have succeeded, and then as long as the
+//! device uses them; a new value that still uses a part of the old one keeps it itself.
 
 use std::mem;
 use std::ptr;
@@ -27,7 +27,7 @@ pub struct RecordedCommands<O> {
     pub commands: Vec<Command>,
     /// The lowered commands.
     pub list: CommandList<O>,
-    /// Why it must not be enqueued any more.
+    /// The reason why it must not be enqueued any more.
     broken: Option<Error>,
 }
 
@@ -52,7 +52,7 @@ impl<O: DriverOperation> RecordedCommands<O> {
     /// Appends a command, which `lower` lowers.
     ///
     /// # Errors
-    /// Those of `lower`; [`InvalidSyncPoint`](crate::ErrorKind::InvalidSyncPoint);
+    /// The errors of `lower`; [`InvalidSyncPoint`](crate::ErrorKind::InvalidSyncPoint);
     /// [`InvalidOperation`](crate::ErrorKind::InvalidOperation) after finalize.
     pub fn append(
         &mut self,
@@ -114,9 +114,9 @@ impl<O: DriverOperation> RecordedCommands<O> {
     }
 }
 
-/// What a backend does with the commands of an update.
+/// The backend's part in an update of commands.
 pub trait UpdateBackend: Sized {
-    /// What a command is lowered to.
+    /// The operation that a command is lowered to.
     type Operation: DriverOperation;
 
     /// The operations of a command that takes the place of another one.
@@ -143,7 +143,7 @@ pub trait UpdateBackend: Sized {
     }
 }
 
-/// What an update has replaced, oldest first, each part with the index of its command.
+/// The parts that an update has replaced, oldest first, each with the index of its command.
 #[derive(Debug)]
 pub struct ReplacedParts<O>(pub Vec<(usize, ReplacedOperation<O>)>);
 
@@ -169,7 +169,7 @@ impl<O: DriverOperation> RecordedCommands<O> {
     /// Makes all of the changes, or on an error none.
     ///
     /// # Errors
-    /// Those of `backend`, and of updates that do not fit their commands;
+    /// The errors of `backend`, and of updates that do not fit their commands;
     /// [`InvalidOperation`](crate::ErrorKind::InvalidOperation) before finalize.
     pub fn update<B: UpdateBackend<Operation = O>>(
         &mut self,
@@ -342,7 +342,7 @@ pub fn keeps_objects(old: &Command, new: &Command) -> bool {
     launch_keeps_objects(old, new)
 }
 
-/// The same of what an update has replaced in a launch.
+/// As [`keeps_objects`], for a part of a launch that an update has replaced.
 pub fn keeps_replaced(before: &LaunchBefore, new: &KernelLaunch) -> bool {
     match before {
         LaunchBefore::Launch(old) => launch_keeps_objects(old, new),

@@ -1,9 +1,9 @@
-//! Signals, the enqueues that events tell of: the last one of an event, the signals of a wait list, and events that
-//! have the signal of the last enqueue which named them.
+//! Signals, the enqueues that events tell of: the last one of an event, the signals of a wait list, and
+//! events that have the signal of the last enqueue which named them.
 //!
-//! For drivers that do not, it spreads the failure of one enqueue to those that depend on it. Each enqueue has an
-//! [`EnqueueOutcome`] and the [`Dependencies`] whose results it needs. Chains of them have any length, so they are
-//! settled and dropped without recursion.
+//! For drivers that do not, it spreads the failure of one enqueue to those that depend on it. Each enqueue
+//! has an [`EnqueueOutcome`] and the [`Dependencies`] whose results it needs. Chains of them have any
+//! length, so they are settled and dropped without recursion.
 
 use std::any::Any;
 use std::fmt::Debug;
@@ -27,7 +27,7 @@ pub trait EnqueueSignal: Sized {
     /// soon as the outcome is known.
     fn attempt(&self) -> SettleStep<Arc<Self>>;
 
-    /// Why it will fail, as far as that was known when it was enqueued.
+    /// The reason why it will fail, as far as that was known when it was enqueued.
     fn known_failure(&self) -> Option<&Error>;
 
     /// Its status, if that can be had while a lock is held: what is known, or a poll of the driver
@@ -130,7 +130,7 @@ impl<S: EnqueueSignal> LastSignal<S> {
     /// Gives the event the signal of what `enqueue` enqueues.
     ///
     /// # Errors
-    /// Those of `enqueue` and of [`check_not_pending`](Self::check_not_pending). The event stays as it
+    /// The errors of `enqueue` and of [`check_not_pending`](Self::check_not_pending). The event stays as it
     /// was then.
     pub fn signal_by(&self, enqueue: impl FnOnce() -> Result<S>) -> Result<Arc<S>> {
         let mut last = self.open_place()?;
@@ -148,7 +148,7 @@ impl<S: EnqueueSignal> LastSignal<S> {
     /// The last signal, which is not pending. The event stays locked meanwhile.
     ///
     /// # Errors
-    /// Those of [`check_not_pending`](Self::check_not_pending).
+    /// The errors of [`check_not_pending`](Self::check_not_pending).
     #[inline]
     pub fn open_place(&self) -> Result<MutexGuard<'_, Option<Arc<S>>>> {
         let mut last = self.0.lock();
@@ -172,12 +172,12 @@ fn is_open<S: EnqueueSignal>(last: &Option<Arc<S>>) -> bool {
     last.as_ref().is_some_and(|last| !last.is_final_alone())
 }
 
-/// What a wait list means for the enqueue behind it.
+/// A wait list as the enqueue behind it sees it.
 #[derive(Debug)]
 pub struct ResolvedWaitList<S> {
-    /// Those that are pending, each with whether its result is needed.
+    /// Signals that are pending, each with whether its result is needed.
     pub pending: SmallVec<[(Arc<S>, bool); 4]>,
-    /// Those that have failed and only set the order. What they come after may not be over.
+    /// Signals that have failed and only set the order. Work that they come after may still run.
     pub failed: SmallVec<[Arc<S>; 1]>,
     /// The failure of a dependency: nothing may run, and the enqueue fails likewise.
     pub failure: Option<Error>,
@@ -187,7 +187,7 @@ impl<S: EnqueueSignal> ResolvedWaitList<S> {
     /// `last` gives the last signal of an event, if the queue can wait for the event.
     ///
     /// # Errors
-    /// Those of `last`; [`InvalidWaitList`](crate::ErrorKind::InvalidWaitList) for an event without a
+    /// The errors of `last`; [`InvalidWaitList`](crate::ErrorKind::InvalidWaitList) for an event without a
     /// signal.
     pub fn of<'a>(
         wait: WaitList<'a>,
@@ -230,7 +230,7 @@ impl EnqueueOutcome {
         self.0.get().is_some()
     }
 
-    /// Why the enqueue failed, if that is known and it did.
+    /// The reason why the enqueue failed, if that is known and it did.
     pub fn failure(&self) -> Option<&Error> {
         self.0.get()?.as_ref()
     }
@@ -292,7 +292,7 @@ impl<D> IntoIterator for Dependencies<D> {
     }
 }
 
-/// What an attempt to settle an enqueue found.
+/// The result of an attempt to settle an enqueue.
 #[derive(Debug)]
 pub enum SettleStep<D> {
     /// Its outcome is known now.
@@ -334,7 +334,7 @@ pub fn release<T, I: IntoIterator<Item = Arc<T>>>(
 
 /// A signal whose driver can wait for it, and that may keep times.
 pub trait DriverSignal: EnqueueSignal + Debug + Send + Sync + 'static {
-    /// What its device shares.
+    /// The context that its device shares.
     type Context: DeviceContext;
 
     /// Has the driver wait for the end of the enqueue, as far as it can. Returns how long to poll then.

@@ -1,5 +1,5 @@
-//! The parameters that a kernel's source must have, and programs, each of which is compiled once: a kernel that is
-//! loaded again, or on another device of the same kind, uses the program that is there.
+//! The parameters that a kernel's source must have, and programs, each of which is compiled once: a kernel
+//! that is loaded again, or on another device of the same kind, uses the program that is there.
 
 use std::collections::VecDeque;
 use std::fmt::{self, Debug};
@@ -286,7 +286,7 @@ impl<K: PartialEq, P: ?Sized> ProgramCache<K, P> {
     /// The program of this key, compiled by `compile` the first time.
     ///
     /// # Errors
-    /// Those of `compile`, which is tried again the next time.
+    /// The errors of `compile`, which is tried again the next time.
     pub fn get_or_compile(&self, key: K, compile: impl FnOnce() -> Result<Arc<P>>) -> Result<Arc<P>> {
         if let Some(known) = find(&self.programs.lock(), &key) {
             return Ok(known);

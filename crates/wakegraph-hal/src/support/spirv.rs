@@ -1,5 +1,5 @@
-//! What can be read from a SPIR-V module without a compiler: whether its frame is whole, and what
-//! parameters its kernels have.
+//! Reads SPIR-V modules without a compiler: checks whether a module's frame is whole, and finds the
+//! parameters of its kernels.
 //!
 //! Intel's compilers end the process on a broken or truncated module, because they read beyond its
 //! end, or accept one that is cut off, with no kernels in it. So this module checks the frame first:
@@ -62,7 +62,7 @@ fn instructions(words: &[u32]) -> impl Iterator<Item = Result<(u32, &[u32]), &'s
     })
 }
 
-/// What to do about a module that a driver refuses.
+/// The remedy for a module that a driver refuses.
 pub const VALIDATE: &str = "check the module with `spirv-val`; it has to be for OpenCL, in a version \
                                    that the device takes, and to use only what the device has";
 

@@ -1,5 +1,5 @@
-//! Plain values that everything else uses: ids, ranges, accesses, kinds of commands, errors. This module imports
-//! from no other module of the crate.
+//! Plain values that everything else uses: ids, ranges, accesses, kinds of commands, errors. This module
+//! imports from no other module of the crate.
 
 mod access;
 mod command_kind;

@@ -13,7 +13,8 @@ use crate::{
     ErrorKind, Kernel, KernelArg, KernelLaunch, Result, SyncPoint, UpdateCapabilities,
 };
 
-/// The rules that updates of a command-buffer are checked against, beside the commands that the backend holds.
+/// The rules that updates of a command-buffer are checked against, beside the commands that the backend
+/// holds.
 #[derive(Debug)]
 pub(super) struct UpdateRules {
     buffer: CommandBufferId,

@@ -1,5 +1,5 @@
-//! The driver's graphs: recorded from commands, instantiated, launched; and the traits for what differs between
-//! drivers.
+//! The driver's graphs: recorded from commands, instantiated, launched; and the traits for what differs
+//! between drivers.
 
 use std::any::Any;
 use std::collections::HashMap;
@@ -28,11 +28,11 @@ pub trait GraphObjects: LaunchDevice + MemoryDevice {
     type Launch: Clone + Debug + Send + Sync + 'static;
     /// An instantiated graph.
     type Exec: InstantiatedGraph<Self>;
-    /// What a recording knows about the order of its nodes.
+    /// A recording's knowledge of the order of its nodes.
     type Order: Default + Debug + Send + Sync;
-    /// What it knows about the place of one command in that order.
+    /// Its knowledge of the place of one command in that order.
     type Place: Debug + Send + Sync;
-    /// What an instance has beside the instantiated graph.
+    /// The part of an instance beside the instantiated graph.
     type Form: Debug + Send + Sync + 'static;
 
     /// Creates an empty graph.
@@ -80,12 +80,12 @@ pub trait InstantiatedGraph<D: GraphObjects>: Debug + Send + Sync + Sized + 'sta
     fn update(&mut self, graph: &mut D::Graph) -> Result<bool, ContextFailure<D::Context>>;
 }
 
-/// What differs between drivers. The caller of the functions has bound the context.
+/// The differences between drivers. The caller of the functions has bound the context.
 pub trait GraphDevice: GraphObjects {
     /// A copy that is set again when its command is enabled.
     type ChangedCopy;
 
-    /// What a command-buffer is, for its users.
+    /// The name of what a command-buffer becomes, for its users.
     const LOWERING: &'static str;
     /// Whether the driver forgets new parameters of a kernel that is disabled before a launch has used them.
     const FORGETS_DISABLED: bool;
@@ -138,7 +138,7 @@ pub trait GraphDevice: GraphObjects {
     /// Instantiates the new graph for launches, without disabled commands.
     fn instantiate(recording: &mut GraphRecording<Self>) -> Result<(Self::Exec, Self::Form)>;
 
-    /// Why a command-buffer with this recording is what it is.
+    /// The reason why a command-buffer with this recording is what it is.
     fn reason(recording: &GraphRecording<Self>) -> &'static str;
 
     /// Called when a command-buffer is created, which is the time for what takes long.
@@ -180,13 +180,13 @@ impl<D: GraphDevice> GraphRecording<D> {
         D::changed(self, index);
     }
 
-    /// The same commands, enabled or disabled as they are, in a graph of their own. The caller has
+    /// Records the commands again, enabled or disabled as they are, as a graph of their own. The caller has
     /// bound the context.
     pub fn record_again(&self, desc: CommandBufferDesc) -> Result<Self> {
         self.record_changed(desc, &[])
     }
 
-    /// The same with these changes.
+    /// As [`record_again`](Self::record_again), with these changes.
     pub fn record_changed(&self, desc: CommandBufferDesc, changes: &[CommandChange]) -> Result<Self> {
         let mut again = Self::new(&self.device, desc)?;
         let changes: HashMap<usize, &CommandChange> =
@@ -216,7 +216,7 @@ pub struct GraphRecording<D: GraphObjects> {
     pub graph: Mutex<D::Graph>,
     /// The commands, in the order in which they were appended.
     pub commands: Vec<RecordedCommand<D>>,
-    /// What the backend knows about the order of its nodes.
+    /// The backend's knowledge of the order of its nodes.
     pub order: D::Order,
     /// With profiling: what the record nodes record until an enqueue gives them its own events.
     pub placeholder: Option<RawEvent<D::Context>>,
@@ -260,8 +260,8 @@ pub struct CommandNodes<D: GraphObjects> {
     pub kernel: Option<(D::Node, D::Launch)>,
     /// With profiling: the nodes that record its times.
     pub records: Option<[D::Node; 2]>,
-    /// What nodes use beside the operands, and what therefore lives as long as they do: patterns of fills,
-    /// and registrations of host memory.
+    /// Values that nodes use beside the operands, and that therefore live as long as they do: patterns of
+    /// fills, and registrations of host memory.
     pub kept: Vec<Kept>,
 }
 
@@ -313,7 +313,7 @@ impl<D: GraphObjects> GraphRecording<D> {
 pub struct LaunchableGraph<D: GraphObjects> {
     /// The driver's instance.
     pub exec: D::Exec,
-    /// What the backend keeps beside it.
+    /// The part that the backend keeps beside it.
     pub form: D::Form,
     /// The stream of the last launch, of this graph or one that it has replaced.
     pub last: Option<Arc<DriverStream<D::Context>>>,
@@ -321,7 +321,7 @@ pub struct LaunchableGraph<D: GraphObjects> {
     /// With profiling: owns the events of the record nodes, which keep a node's own until it gets another
     /// one.
     recorded: Vec<Arc<dyn Any + Send + Sync>>,
-    /// Why it must not be launched any more.
+    /// The reason why it must not be launched any more.
     broken: Option<Error>,
 }
 
@@ -332,7 +332,7 @@ impl<D: GraphObjects> LaunchableGraph<D> {
         Self { exec, form, last: None, retired, recorded, broken: None }
     }
 
-    /// Why it must not be launched any more, if there is a reason.
+    /// The reason why it must not be launched any more, if there is a reason.
     pub fn broken(&self) -> Option<&Error> {
         self.broken.as_ref()
     }

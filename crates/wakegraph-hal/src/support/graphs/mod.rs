@@ -6,7 +6,7 @@
 //!
 //! | file | what it has |
 //! |---|---|
-//! | `graph` | the driver's graphs: how commands become one, its instance, single commands outside command-buffers |
+//! | `graph` | the driver's graphs: how commands become one, its instance, single commands |
 //! | `update` | how updates change it |
 //! | `command_buffer` | the contract's command-buffer |
 

@@ -65,7 +65,7 @@ pub(super) fn update<D: GraphDevice>(
     Ok(())
 }
 
-/// What updates have replaced in the command with an index, newest last.
+/// Parts that updates have replaced, each with the index of its command, newest last.
 type ReplacedParts<D> = Vec<(usize, ReplacedPart<D>)>;
 
 enum ReplacedPart<D: GraphDevice> {
@@ -198,7 +198,7 @@ struct StagedChange<D: GraphDevice> {
 }
 
 impl<D: GraphDevice> StagedChange<D> {
-    /// What the change does to the command's nodes; none if the graph has to be recorded again for
+    /// The effect of the change on the command's nodes; none if the graph has to be recorded again for
     /// it.
     fn of(recording: &GraphRecording<D>, change: &CommandChange) -> Result<Option<Self>> {
         let CommandChange { index, command, enabled } = change;
@@ -271,7 +271,7 @@ pub(super) fn update_from<D: GraphDevice>(
     complete(recording, instance, attempt, |desc| other.record_again(desc))
 }
 
-/// What has come of an update by the driver's comparison of two graphs.
+/// The outcome of an update by the driver's comparison of two graphs.
 enum InPlaceUpdate {
     Done,
     /// It may have had effects.

@@ -1,5 +1,5 @@
-//! A device's context, made current for each call, with the failures of calls, and with the modes that keep this
-//! thread's calls and other threads' captures apart.
+//! A device's context, made current for each call, with the failures of calls, and with the modes that keep
+//! this thread's calls and other threads' captures apart.
 
 use std::fmt::Debug;
 use std::marker::PhantomData;
@@ -124,7 +124,7 @@ pub trait DriverCodes: Copy + Eq + Debug + Send + Sync + 'static {
 pub struct CallFailure<L> {
     /// The function.
     pub call: &'static str,
-    /// What it returned.
+    /// The code that it returned.
     pub code: u32,
     library: PhantomData<L>,
 }

@@ -22,7 +22,7 @@ use crate::{
     QueueDesc, QueueOrder, Result, UserMemory,
 };
 
-/// What the devices of a backend are made of.
+/// The types and calls that the devices of a backend are made of.
 ///
 /// # Safety
 /// The backend meets the contract: memory is the driver's, zeroed, and lives as long as its object; streams
@@ -36,7 +36,7 @@ pub unsafe trait GpuBackend: LaunchDevice + MemoryDevice {
     /// The API's name, for errors.
     const NAME: &'static str;
 
-    /// What the device can do.
+    /// Capabilities of the device.
     fn capabilities(&self) -> &Capabilities;
 
     /// Loads a kernel from its sources.
@@ -55,7 +55,7 @@ pub unsafe trait GpuBackend: LaunchDevice + MemoryDevice {
     /// Lets `user` use this device's memory, if the hardware can.
     fn open_to(&self, user: &Self) -> Result<bool, ContextFailure<Self::Context>>;
 
-    /// Why the device cannot be split into so many, and what can be done.
+    /// The error of splitting the device into so many, with the remedy.
     fn cannot_split(count: NonZeroUsize) -> Error;
 }
 

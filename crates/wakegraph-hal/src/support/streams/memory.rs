@@ -221,7 +221,7 @@ pub struct PinnedMemory<D: MemoryDevice> {
 }
 
 impl<D: MemoryDevice> PinnedMemory<D> {
-    /// Those among the operands of a copy that can be registered. The caller has bound the context.
+    /// The operands of a copy that can be registered. The caller has bound the context.
     pub fn of_copy<'a>(device: &'a D, command: &'a Command) -> impl Iterator<Item = Self> + 'a {
         let operands = match command {
             Command::BufferCopy { src, dst }

@@ -6,7 +6,7 @@
 //! | file | what it has |
 //! |---|---|
 //! | `context` | a device's context, made current for each call; calls of a driver that did not succeed |
-//! | `stream` | streams and events of the driver, streams that are lent to closures, times on the host's clock |
+//! | `stream` | streams and events of the driver, streams lent to closures, times on the host's clock |
 //! | `signal` | one enqueue, and the contract's event; the backend's device as queues and events need it |
 //! | `memory` | memory |
 //! | `queue` | the contract's queue: commands, batches, stream tasks; events and streams of other libraries |

@@ -1,5 +1,6 @@
 //! Queues: one stream each, and the one way in which anything is enqueued on it: single commands,
-//! command-buffers in batches, stream tasks; and events and streams of other libraries that use the same driver.
+//! command-buffers in batches, stream tasks; and events and streams of other libraries that use the same
+//! driver.
 //!
 //! The driver counts no references, so an event's last record is taken over by an event of this backend at
 //! once. The application may record or destroy its own afterwards.
@@ -130,7 +131,7 @@ impl<D: StreamDevice> AwaitedSignals<D> {
     }
 }
 
-/// What a wait list says about the enqueue behind it.
+/// A wait list as the enqueue behind it sees it.
 #[derive(Debug)]
 pub struct WaitedSignals<D: StreamDevice> {
     pub needs: SignalNeeds<D>,

@@ -28,7 +28,7 @@ pub struct StreamSignal<D: StreamDevice> {
     records: Arc<EventRecords<D::Context>>,
     stream: Arc<DriverStream<D::Context>>,
     end: SignalEnd<D::Counted>,
-    /// Why the enqueue fails once its work is over.
+    /// The reason why the enqueue fails once its work has ended.
     failure: Option<Error>,
     loops: Option<D::Loops>,
     times: Option<SignalTimes<D::Context>>,
@@ -48,7 +48,7 @@ pub struct EventRecords<C: StreamContext> {
     pub commands: Mutex<Vec<[RawEvent<C>; 2]>>,
 }
 
-/// What tells of the end of an enqueue.
+/// The sign of the end of an enqueue.
 #[derive(Debug)]
 pub enum SignalEnd<R> {
     /// The driver's event, which is recorded behind the work and has this sequence number on its
@@ -57,16 +57,16 @@ pub enum SignalEnd<R> {
     /// The stream, which becomes idle. The event could not be recorded, so the enqueue fails with
     /// this.
     Broken(Error),
-    /// What the host reads. The event is not recorded.
+    /// A count that the host reads. The event is not recorded.
     Counted(R),
 }
 
-/// What is needed until the outcome is known.
+/// Everything that is needed until the outcome is known.
 #[derive(Debug)]
 struct PendingSignal<D: StreamDevice> {
     /// The signals whose results this one needs.
     needs: SignalNeeds<D>,
-    /// What the device uses.
+    /// Objects that the device uses.
     kept: Option<Kept>,
     /// With a counted end: when to query the stream next.
     next_query: Option<Instant>,
@@ -77,7 +77,7 @@ struct PendingSignal<D: StreamDevice> {
 /// The signals whose results one needs.
 pub(super) type SignalNeeds<D> = Dependencies<Arc<StreamSignal<D>>>;
 
-/// What the device uses until a signal is final.
+/// An object that the device uses until a signal is final.
 pub type Kept = Arc<dyn Any + Send + Sync>;
 
 /// A fault stops what counts runs. So while a count is awaited, the stream is queried this often, and the
@@ -385,11 +385,11 @@ impl<D: StreamDevice> Event for StreamEvent<D> {
     }
 }
 
-/// What all objects of a device share and keep alive.
+/// The part of a device that all its objects share and keep alive.
 pub trait StreamDevice: Debug + Send + Sync + Sized + 'static {
     /// The driver's context.
     type Context: StreamContext;
-    /// What may tell of the end of a run in the place of an event.
+    /// A count that may tell of the end of a run instead of an event.
     type Counted: CountedEnd;
     /// The loops of a run about which the device decides by itself.
     type Loops: StoppableLoops;
@@ -412,14 +412,15 @@ pub trait StreamDevice: Debug + Send + Sync + Sized + 'static {
     fn import_streams(&self) -> &ImportStreams<Self::Context>;
 }
 
-/// What a backend says about work that it has put on a stream.
+/// A backend's report on work that it has put on a stream.
 #[derive(Debug)]
 pub struct Started<D: StreamDevice> {
     /// Tells of the end of the work in the place of an event.
     pub counted: Option<D::Counted>,
     /// The loops in the work, if there are some.
     pub loops: Option<D::Loops>,
-    /// Why the enqueue fails once what is on the stream is over: the rest could not be launched.
+    /// The reason why the enqueue fails once the work on the stream has ended: the rest could not be
+    /// launched.
     pub failure: Option<Error>,
 }
 

@@ -1,5 +1,5 @@
-//! The driver's streams and events, streams that are lent to users' closures with the capture of their work as a
-//! graph, and times of events on the host's clock.
+//! The driver's streams and events, streams that are lent to users' closures with the capture of their work
+//! as a graph, and times of events on the host's clock.
 //!
 //! The driver has no clock to read: it tells how far apart two events are.
 #![expect(unsafe_code, reason = "passes handles to the driver")]
@@ -89,17 +89,17 @@ pub trait StreamContext: DriverContext {
     ) -> Result<f32, ContextFailure<Self>>;
 }
 
-/// What the driver calls a stream.
+/// The driver's handle of a stream.
 pub(super) type StreamHandle<C> = <<C as StreamContext>::StreamKind as ObjectKind>::Handle;
 
-/// What the driver calls an event.
+/// The driver's handle of an event.
 pub(super) type EventHandle<C> = <<C as StreamContext>::EventKind as ObjectKind>::Handle;
 
 /// A stream that runs independently of the default stream.
 #[derive(Debug)]
 pub struct DriverStream<C: StreamContext> {
     stream: Owned<C::StreamKind>,
-    /// How many events have been recorded by [`record`](Self::record). Each has a sequence number.
+    /// The number of events that have been recorded by [`record`](Self::record). Each has a sequence number.
     recorded: Mutex<u64>,
     /// The largest sequence number that is known to be complete, and with it all smaller ones.
     complete: AtomicU64,
@@ -284,7 +284,7 @@ pub trait CaptureContext: StreamContext {
     /// The backend's name.
     const BACKEND: &'static str;
 
-    /// What closures get beside a stream.
+    /// The handle that closures get beside a stream.
     fn native_context(&self) -> *mut c_void;
 
     /// Begins a capture, in a mode that does not restrict other threads.
@@ -459,12 +459,12 @@ pub(super) fn nanoseconds_at(instant: Instant) -> u64 {
 pub struct SignalTimes<C: StreamContext> {
     base: Arc<ClockBase<C>>,
     submitted: u64,
-    /// How many commands have times of their own.
+    /// The number of commands that have times of their own.
     commands: usize,
 }
 
 impl<C: StreamContext> SignalTimes<C> {
-    /// Those of a signal that is being enqueued now.
+    /// The times of a signal that is being enqueued now.
     pub fn begin(base: Arc<ClockBase<C>>, commands: usize) -> Self {
         Self { base, submitted: now(), commands }
     }
