@@ -25,7 +25,7 @@ mod executables;
 mod faults;
 mod ledger;
 #[allow(dead_code, reason = "the suite of the backends uses more of it")]
-#[path = "../../crates/wakegraph-conformance/tests/conformance/random.rs"]
+#[path = "../../crates/wakegraph-conformance/src/random.rs"]
 mod random;
 mod requests;
 mod round;

@@ -7,7 +7,7 @@ use std::sync::LazyLock;
 
 use parking_lot::Mutex;
 
-use crate::registry::{Need, Test};
+use wakegraph_conformance::{Need, Test};
 
 const PAGE: &str = include_str!("../../../../docs/features.md");
 /// The columns between the first and the last one, as the page heads them, with the backends' own names.

@@ -17,7 +17,7 @@ use libtest_mimic::Arguments;
 use wakegraph::{Error, ErrorKind, backend};
 
 use crate::hip_stack::HipStack;
-use crate::registry::{Devices, Need, Variant};
+use wakegraph_conformance::{Devices, Need, Variant};
 
 const ONE: &[Need] = &[Need::Results, Need::DeviceCode, Need::Doubles];
 const TWO: &[Need] = &[Need::Results, Need::DeviceCode, Need::Doubles, Need::TwoDevices];

@@ -15,7 +15,7 @@ use wakegraph::backend::{self};
 use wakegraph::hal::{self, Backend as _};
 use wakegraph::{Error, ErrorKind, Result};
 
-use crate::registry::{Devices, Need, Variant};
+use wakegraph_conformance::{Devices, Need, Variant};
 
 /// Kernels run on the CPU, where an address of the test's is one of theirs.
 const TEST: &[Need] = &[Need::Results, Need::DeviceCode, Need::Doubles, Need::SharedMemory];

@@ -10,7 +10,7 @@ use wakegraph::backend::{self};
 use wakegraph::hal::{self, Backend as _, Progress};
 use wakegraph::{Error, ErrorKind, Result};
 
-use crate::registry::{Devices, Need, Variant};
+use wakegraph_conformance::{Devices, Need, Variant};
 
 /// On a CPU, an address of the test's is one of a kernel's.
 const CPU: &[Need] = &[Need::Results, Need::DeviceCode, Need::Doubles, Need::SharedMemory];

@@ -1,0 +1,292 @@
+//! Kernel nodes: index spaces, arguments, slices.
+#![expect(unsafe_code, reason = "declares device code")]
+
+use bytemuck::{Pod, Zeroable};
+use wakegraph::hal::UpdateCapabilities;
+use wakegraph::kernel::Local;
+use wakegraph::{FinalizeOptions, Graph, Range, kernel};
+
+use crate::kernels::{SOURCE, add, add_last, axpy, indices, lengths, pack};
+use crate::suite::{Need, Setup, lacks, tests};
+
+tests!("graph/kernels": &[Need::Results] => [ranges_of_one_to_three_dimensions, offsets_and_work_groups,
+    scalars_and_structs, slices, host_buffers_serve_as_memory, local_memory,
+    local_memory_of_several_sizes, the_same_kernel_many_times,
+    lengths_of_slices, lengths_follow_updates, helper_functions_take_slices],
+    &[Need::Results, Need::Doubles] => [doubles]);
+
+/// Kernels of their own: a device without doubles loads no program that has some.
+const DOUBLES: &str = include_str!("../doubles.c");
+
+#[derive(Clone, Copy, Pod, Zeroable)]
+#[repr(C)]
+struct Params {
+    scale: u64,
+    shift: i32,
+    pad: u32,
+}
+
+#[derive(Clone, Copy, Pod, Zeroable)]
+#[repr(C)]
+struct DoubleParams {
+    scale: f64,
+    shift: i32,
+    pad: u32,
+}
+
+kernel! {
+    fn affine(params: Params, flag: u8, x: &[u64], y: &mut [u64]) {
+        item: |i, params, flag, x, y| {
+            let sum = (params.scale * x[i]).wrapping_add_signed(params.shift.into());
+            y[i] = sum.wrapping_add(u64::from(flag));
+        },
+        // SAFETY: a work-item uses the elements with its index, and a launch is bounded by the
+        // shortest slice.
+        c: unsafe { SOURCE },
+    }
+    fn affine_doubles(params: DoubleParams, flag: u8, x: &[f64], y: &mut [f64]) {
+        item: |i, params, flag, x, y| {
+            y[i] = params.scale * x[i] + f64::from(params.shift) + f64::from(flag);
+        },
+        // SAFETY: as above.
+        c: unsafe { DOUBLES },
+    }
+    /// Writes for each work-item the sum over its work-group of their indices, which meet in local memory.
+    fn share(numbers: Local<u32>, sums: &mut [u32]) {
+        host: |range, numbers, sums| {
+            for group in range.groups() {
+                let sum = group.items().take(numbers.len()).map(|[i]| i as u32).sum();
+                group.items().for_each(|[i]| sums[i] = sum);
+            }
+        },
+        // SAFETY: a work-item writes the element with its index, which the shortest slice bounds.
+        // Indices of local memory are compared with its length; a work-item writes one of its own
+        // and reads the others' behind a barrier.
+        c: unsafe { SOURCE },
+    }
+}
+
+fn check_indices(setup: &Setup, range: Range) {
+    let device = setup.device();
+    let ([width, height, depth], [x0, y0, z0]) = (range.global_size(), range.global_offset());
+    let out = device.buffer::<u64>(range.count()).unwrap();
+    let mut graph = Graph::new(device);
+    graph.launch(indices(&out), range);
+    let exec = graph.finalize().unwrap();
+    let mut expected = Vec::new();
+    for z in 0..depth {
+        for y in 0..height {
+            expected.extend((0..width).map(|x| pack([x + x0, y + y0, z + z0])));
+        }
+    }
+    setup.block_on(async {
+        for _ in 0..2 {
+            out.write(&vec![0; range.count()]).await.unwrap();
+            exec.submit().await.unwrap();
+            assert_eq!(out.to_vec().await.unwrap(), expected, "{range}");
+        }
+    });
+}
+
+fn ranges_of_one_to_three_dimensions(setup: &Setup) {
+    for range in [Range::linear(1), Range::linear(100), Range::new([7, 3]), Range::new([2, 3, 4])] {
+        check_indices(setup, range);
+    }
+}
+
+fn offsets_and_work_groups(setup: &Setup) {
+    for range in [
+        Range::linear(10).offset([5]),
+        Range::new([4, 6]).offset([1, 2]).local([2, 3]),
+        Range::new([2, 2, 2]).offset([9, 8, 7]).local([2, 1, 2]),
+    ] {
+        check_indices(setup, range);
+    }
+}
+
+fn scalars_and_structs(setup: &Setup) {
+    let device = setup.device();
+    let (x, y) = (device.buffer_from(&[1u64, 2, 3 << 40]).unwrap(), device.buffer::<u64>(3).unwrap());
+    let mut graph = Graph::new(device);
+    graph.launch(affine(Params { scale: 5, shift: -9, pad: 0 }, 7, &x, &y), Range::linear(3));
+    let exec = graph.finalize().unwrap();
+    setup.block_on(async {
+        for _ in 0..2 {
+            exec.submit().await.unwrap();
+            assert_eq!(y.to_vec().await.unwrap(), [3, 8, (15 << 40) - 2]);
+        }
+    });
+}
+
+fn doubles(setup: &Setup) {
+    let device = setup.device();
+    let (x, y) = (device.buffer_from(&[1.0f64, 2.0, 3.0]).unwrap(), device.buffer::<f64>(3).unwrap());
+    let mut graph = Graph::new(device);
+    let params = DoubleParams { scale: 0.5, shift: -2, pad: 0 };
+    graph.launch(affine_doubles(params, 7, &x, &y), Range::linear(3));
+    let exec = graph.finalize().unwrap();
+    setup.block_on(async {
+        for _ in 0..2 {
+            exec.submit().await.unwrap();
+            assert_eq!(y.to_vec().await.unwrap(), [5.5, 6.0, 6.5]);
+        }
+    });
+}
+
+fn slices(setup: &Setup) {
+    let device = setup.device();
+    let x = device.buffer_from(&[1u32; 10]).unwrap();
+    let mut graph = Graph::new(device);
+    graph.launch(add(1, x.slice(2..4).unwrap()), Range::linear(2));
+    graph.launch(add(10, x.slice(4..=5).unwrap().slice(1..).unwrap()), Range::linear(1));
+    // Two parts of one buffer in one launch: x[6..8] += 3 * x[0..2].
+    graph.launch(axpy(3, x.slice(..2).unwrap(), x.slice(6..8).unwrap()), Range::linear(2));
+    let exec = graph.finalize().unwrap();
+    setup.block_on(async {
+        exec.submit().await.unwrap();
+        assert_eq!(x.to_vec().await.unwrap(), [1, 1, 2, 2, 1, 11, 4, 4, 1, 1]);
+        exec.submit().await.unwrap();
+        assert_eq!(x.to_vec().await.unwrap(), [1, 1, 3, 3, 1, 21, 7, 7, 1, 1]);
+    });
+}
+
+fn host_buffers_serve_as_memory(setup: &Setup) {
+    let device = setup.device();
+    let x = device.host_buffer_from(&[1u32, 2, 3]).unwrap();
+    let mut graph = Graph::new(device);
+    graph.launch(add(1, &x), Range::linear(3));
+    let exec = graph.finalize().unwrap();
+    setup.block_on(async {
+        exec.submit().await.unwrap();
+        exec.submit().await.unwrap();
+        assert_eq!(*x.read().await, [3, 4, 5]);
+    });
+}
+
+fn local_memory(setup: &Setup) {
+    let device = setup.device();
+    let sums = device.buffer::<u32>(8).unwrap();
+    let mut graph = Graph::new(device);
+    graph.launch(share(Local::new(4), &sums), Range::linear(8).local([4]));
+    let exec = graph.finalize().unwrap();
+    setup.block_on(async {
+        exec.submit().await.unwrap();
+        assert_eq!(sums.to_vec().await.unwrap(), [6, 6, 6, 6, 22, 22, 22, 22]);
+    });
+}
+
+// Both sizes are more than CUDA's work-groups have without asking for it, where a device has so much.
+fn local_memory_of_several_sizes(setup: &Setup) {
+    let device = setup.device();
+    let most = device.capabilities().local_memory.min(200 << 10) / size_of::<u32>();
+    let [large, small] = [most, most * 3 / 5];
+    let [x, y, z] = [(); 3].map(|()| device.buffer::<u32>(8).unwrap());
+    let (range, sums) = (Range::linear(8).local([4]), [6, 6, 6, 6, 22, 22, 22, 22]);
+    let mut graph = Graph::new(device);
+    let first = graph.launch(share(Local::new(large), &x), range).id();
+    graph.launch(share(Local::new(small), &y), range);
+    let both = graph.finalize_with(FinalizeOptions::new().updatable(true)).unwrap();
+    let mut graph = Graph::new(device);
+    graph.launch(share(Local::new(small), &y), range);
+    let one = graph.finalize().unwrap();
+    let queues = [(); 2].map(|()| device.queue().unwrap());
+    setup.block_on(async {
+        for to in [&x, &z, &x] {
+            both.submit().await.unwrap();
+            one.submit().await.unwrap();
+            both.update().launch(first, share(Local::new(large), to)).apply().await.unwrap();
+            both.submit().await.unwrap();
+            assert_eq!(to.to_vec().await.unwrap(), sums);
+        }
+        for _ in 0..100 {
+            let large = queues[0].launch(share(Local::new(large), &x), range);
+            let small = queues[1].launch(share(Local::new(small), &y), range);
+            large.await.unwrap();
+            small.await.unwrap();
+        }
+        assert_eq!((x.to_vec().await.unwrap(), y.to_vec().await.unwrap()), (sums.into(), sums.into()));
+    });
+}
+
+fn the_same_kernel_many_times(setup: &Setup) {
+    let device = setup.device();
+    let x = device.buffer::<u32>(8).unwrap();
+    let mut graph = Graph::new(device);
+    for n in 0..100 {
+        graph.launch(add(n, &x), Range::linear(8));
+    }
+    let exec = graph.finalize().unwrap();
+    setup.block_on(async {
+        for replay in 1..=2 {
+            exec.submit().await.unwrap();
+            assert_eq!(x.to_vec().await.unwrap(), [4950 * replay; 8]);
+        }
+    });
+}
+
+fn lengths_of_slices(setup: &Setup) {
+    let device = setup.device();
+    let (bytes, numbers) = (device.buffer::<u8>(300).unwrap(), device.host_buffer::<u64>(7).unwrap());
+    let (whole, of_parts) = (device.buffer::<u64>(4).unwrap(), device.buffer::<u64>(100).unwrap());
+    let mut graph = Graph::new(device);
+    let scratch = graph.scratch::<u8>(33).unwrap();
+    graph.fill(&scratch, 0);
+    graph.launch(lengths(&bytes, 1, &numbers, Local::new(9), &whole), Range::linear(1).local([1]));
+    let part = of_parts.slice(32..40).unwrap();
+    let numbers = numbers.slice(4..).unwrap();
+    graph.launch(lengths(&scratch, 0, numbers, Local::new(1), part), Range::linear(1).local([1]));
+    let exec = graph.finalize().unwrap();
+    setup.block_on(async {
+        for _ in 0..2 {
+            exec.submit().await.unwrap();
+            assert_eq!(whole.to_vec().await.unwrap(), [300, 7, 9, 5]);
+            assert_eq!(of_parts.to_vec().await.unwrap()[32..40], [33, 3, 1, 8, 0, 0, 0, 0]);
+        }
+    });
+}
+
+fn lengths_follow_updates(setup: &Setup) {
+    if !setup.device().capabilities().update.contains(UpdateCapabilities::KERNEL_ARGUMENTS) {
+        return lacks("updates of arguments");
+    }
+    let device = setup.device();
+    let bytes = [5, 1000, 64].map(|len| device.buffer::<u8>(len).unwrap());
+    let numbers = device.buffer::<u64>(64).unwrap();
+    let out = device.buffer::<u64>(4).unwrap();
+    let call = |bytes, numbers, tile| lengths(bytes, 0, numbers, Local::new(tile), &out);
+    let mut graph = Graph::new(device);
+    let node = graph.launch(
+        call(bytes[0].slice(..).unwrap(), numbers.slice(..2).unwrap(), 3),
+        Range::linear(1).local([1]),
+    );
+    let node = node.id();
+    let exec = graph.finalize_with(FinalizeOptions::new().updatable(true)).unwrap();
+    setup.block_on(async {
+        exec.submit().await.unwrap();
+        assert_eq!(out.to_vec().await.unwrap(), [5, 2, 3, 4]);
+        for (bytes, numbers_end, tile, expected) in [
+            // A longer buffer, a shorter part of one, another length of the same one, other local memory.
+            (bytes[1].slice(..).unwrap(), 2, 3, [1000, 2, 3, 4]),
+            (bytes[1].slice(..32).unwrap(), 2, 3, [32, 2, 3, 4]),
+            (bytes[2].slice(..).unwrap(), 64, 3, [64, 64, 3, 4]),
+            (bytes[2].slice(..).unwrap(), 64, 50, [64, 64, 50, 4]),
+        ] {
+            let call = call(bytes, numbers.slice(..numbers_end).unwrap(), tile);
+            exec.update().launch(node, call).apply().await.unwrap();
+            exec.submit().await.unwrap();
+            assert_eq!(out.to_vec().await.unwrap(), expected);
+        }
+    });
+}
+
+fn helper_functions_take_slices(setup: &Setup) {
+    let device = setup.device();
+    let (x, y) = (device.buffer_from(&[1u32, 2, 3]).unwrap(), device.buffer::<u32>(2).unwrap());
+    let mut graph = Graph::new(device);
+    graph.launch(add_last(&x, &y), Range::linear(2));
+    let exec = graph.finalize().unwrap();
+    setup.block_on(async {
+        exec.submit().await.unwrap();
+        assert_eq!(y.to_vec().await.unwrap(), [3, 3]);
+    });
+}
