@@ -11,5 +11,5 @@ for ((set = 0; set < 1 << ${#features[@]}; set++)); do
     done
     list=$(IFS=,; echo "${chosen[*]-}")
     echo "== features: ${list:-none}"
-    cargo clippy --locked --quiet --no-default-features --features "$list" -- -D warnings
+    cargo clippy --locked --quiet -p wakegraph --no-default-features --features "$list" -- -D warnings
 done
