@@ -1,7 +1,8 @@
 //! Partitions in tokio-console: one graph that runs again and again, and one that is stuck.
 //!
 //! ```sh
-//! RUSTFLAGS="--cfg tokio_unstable" cargo run -p wakegraph-observability --example console --features tokio-console
+//! RUSTFLAGS="--cfg tokio_unstable" cargo run -p wakegraph-observability --example console \
+//!     --features tokio-console
 //! tokio-console   # in another terminal; `r` shows the resources
 //! ```
 #![cfg_attr(

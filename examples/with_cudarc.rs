@@ -1,7 +1,8 @@
 //! A graph in the middle of an application that uses CUDA through `cudarc`: on its memory, between its own
 //! commands, with cuBLAS as a node. No bytes are copied for that, and no thread waits in between.
 //!
-//! `cargo run --release -p wakegraph-cuda --example with_cudarc`, with the driver, NVRTC and cuBLAS on the library path.
+//! `cargo run --release -p wakegraph-cuda --example with_cudarc`, with the driver, NVRTC and cuBLAS on the
+//! library path.
 #![expect(unsafe_code, reason = "hands memory, events and streams of cudarc to a graph")]
 
 use std::ptr;

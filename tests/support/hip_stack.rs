@@ -1,6 +1,6 @@
 //! AMD's own HIP library, in a version that `scripts/hip.sh` has fetched, over the HSA runtime of
-//! `crates/wakegraph-hip/tests/hsa_runtime`: for copies of the test program, which have the dynamic linker and the
-//! libraries of that version.
+//! `crates/wakegraph-hip/tests/hsa_runtime`: for copies of the test program, which have the dynamic linker
+//! and the libraries of that version.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;

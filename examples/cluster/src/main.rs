@@ -1,7 +1,7 @@
 //! A service in several processes: workers with a device each, and a front that balances among them.
 //!
 //! ```sh
-//! cargo run --release --manifest-path examples/cluster/Cargo.toml    # starts three workers and a front, kills workers under load
+//! cargo run --release --manifest-path examples/cluster/Cargo.toml   # three workers and a front, under load
 //!
 //! cluster worker --listen 127.0.0.1:5001 --device cuda:0
 //! cluster worker --listen 127.0.0.1:5002 --device cuda:1

@@ -1,5 +1,5 @@
-//! The accesses of an executable, a guard or a command to memory: to each allocation a list of disjoint ranges
-//! of bytes.
+//! The accesses of an executable, a guard or a command to memory: to each allocation a list of disjoint
+//! ranges of bytes.
 
 use std::ops::Deref;
 use std::sync::Arc;

@@ -1,4 +1,5 @@
-//! Access to host buffers outside graphs: in the order of the submissions, and as a source or a sink of bytes.
+//! Access to host buffers outside graphs: in the order of the submissions, and as a source or a sink of
+//! bytes.
 
 use std::future::{Future, pending, poll_fn};
 use std::io;

@@ -1,5 +1,5 @@
-//! The work that is in flight on a device: asking for it, waiting for its end, taking no more, and noticing that
-//! it hangs.
+//! The work that is in flight on a device: asking for it, waiting for its end, taking no more, and noticing
+//! that it hangs.
 //!
 //! A submission costs nothing for this. A device knows the executables and queues that use it, and these know
 //! their runs.

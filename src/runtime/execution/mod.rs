@@ -1,7 +1,7 @@
 //! Executables, their runs, and the futures of those.
 //!
-//! A file imports only from its own row and from rows above it, and no files import each other in a circle, but
-//! for those of `run`, which share [`Run`](run::Run):
+//! A file imports only from its own row and from rows above it, and no files import each other in a circle,
+//! but for those of `run`, which share [`Run`](run::Run):
 //!
 //! | files | hold |
 //! |---|---|

@@ -45,8 +45,8 @@ pub enum PartitionState {
     },
     /// Its device, or the task that runs it, has all that it needs.
     Running,
-    /// The future of its host task has ended, and so it has ended when the views are dropped that the task was
-    /// given of host buffers, and that something keeps.
+    /// The future of its host task has ended, and so it has ended when the views are dropped that the task
+    /// was given of host buffers, and that something keeps.
     ViewsKept,
     /// It has ended.
     Completed,

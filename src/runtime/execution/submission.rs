@@ -80,8 +80,8 @@ impl Submission {
     ///
     /// The submission resolves to [`Cancelled`](crate::ErrorKind::Cancelled) if anything was
     /// stopped and nothing else failed. Where it comes after others on the same memory, it keeps its
-    /// place in the order and resolves when these have ended. Where it waits for a guard, it keeps its place as
-    /// well, but resolves at once: the task that awaits it may be the one that holds the guard.
+    /// place in the order and resolves when these have ended. Where it waits for a guard, it keeps its place
+    /// as well, but resolves at once: the task that awaits it may be the one that holds the guard.
     pub fn cancel(&self) {
         self.wait.run.cancel();
     }

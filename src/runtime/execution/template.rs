@@ -1,5 +1,5 @@
-//! The part of an executable that is the same for all of its runs: its partitions, ready to run, and what they
-//! wait for.
+//! The part of an executable that is the same for all of its runs: its partitions, ready to run, and what
+//! they wait for.
 
 use std::borrow::Cow;
 use std::ops::Deref;
@@ -34,7 +34,8 @@ pub(crate) struct RunTemplate {
     pub(crate) roots: Box<[u32]>,
     pub(crate) tails: Box<[u32]>,
     /// The last partitions on each device, with the tails among them. Devices that come after a run wait for
-    /// all of these: if a device is lost, its events fail at once, also where they come after events of others.
+    /// all of these: if a device is lost, its events fail at once, also where they come after events of
+    /// others.
     pub(crate) ends_of_devices: Box<[u32]>,
     /// The devices of the partitions, each once.
     pub(crate) devices: Arc<[DeviceId]>,
@@ -207,8 +208,8 @@ pub(crate) struct PartitionExec {
     pub(crate) work: PartitionWork,
     /// Enqueued by `submit` itself: every predecessor is, too, and its device can wait for them.
     pub(crate) eager: bool,
-    /// Whether none of its predecessors is on its device: then it waits itself for what its run comes after on
-    /// that device.
+    /// Whether none of its predecessors is on its device: then it waits itself for what its run comes after
+    /// on that device.
     pub(crate) begins_device: bool,
     /// How many predecessors its task waits for on the host.
     pub(crate) host_predecessors: u32,

@@ -220,7 +220,8 @@ struct QueueState {
     recorder: Option<Recorder>,
     /// What the next command comes after: the previous one on an in-order queue, else the last barrier.
     tail: SmallVec<[Tail; 1]>,
-    /// Runs of single commands, those of an in-order queue oldest first. Those that have ended are used again.
+    /// Runs of single commands, those of an in-order queue oldest first. Those that have ended are used
+    /// again.
     runs: VecDeque<Arc<Run>>,
     /// Runs of host tasks and executables that may be in flight.
     others: Vec<Arc<Run>>,

@@ -52,7 +52,8 @@ impl ModelQueue {
         self.run(command)
     }
 
-    /// As a command that depends on a recorded event. `None` if it is refused, because the recording has ended.
+    /// As a command that depends on a recorded event. `None` if it is refused, because the recording has
+    /// ended.
     fn command_after(self: &Arc<Self>, command: u32, recording: &Arc<ModelRecording>) -> Option<Done> {
         if !self.is_recording.load(Ordering::Acquire) && !recording.join(self) {
             return None;

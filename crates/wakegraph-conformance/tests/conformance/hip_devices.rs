@@ -1,7 +1,7 @@
-//! HIP's devices: AMD's own runtime in two versions over the HSA runtime of `crates/wakegraph-hip/tests/hsa_runtime`, which plays
-//! two GPUs: one device, two devices with and without access to each other's memory, one beside a host
-//! device, and the other ways in which the runtime can launch graphs. And the first device of the system's
-//! own runtime, if it has one.
+//! HIP's devices: AMD's own runtime in two versions over the HSA runtime of
+//! `crates/wakegraph-hip/tests/hsa_runtime`, which plays two GPUs: one device, two devices with and without
+//! access to each other's memory, one beside a host device, and the other ways in which the runtime can
+//! launch graphs. And the first device of the system's own runtime, if it has one.
 //!
 //! The runtime needs a newer C library than the system may have, and reads its settings when it starts. So
 //! tests run in copies of this program, after all others: each is a process with the linker and the libraries

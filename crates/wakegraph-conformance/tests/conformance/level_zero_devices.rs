@@ -1,6 +1,6 @@
-//! Level Zero's devices: those that the test driver of `crates/wakegraph-level-zero/tests/level_zero_driver` plays, in both lowerings,
-//! two at once and beside a host device; or those of Intel's driver without hardware, under
-//! `scripts/level-zero.sh`.
+//! Level Zero's devices: those that the test driver of `crates/wakegraph-level-zero/tests/level_zero_driver`
+//! plays, in both lowerings, two at once and beside a host device; or those of Intel's driver without
+//! hardware, under `scripts/level-zero.sh`.
 //!
 //! The test driver is loaded instead of the loader, unless the environment says what to load: with
 //! `ZE_ENABLE_ALT_DRIVERS` the loader finds it, or Intel's driver. Without Intel's compiler `libocloc.so`

@@ -1,5 +1,5 @@
-//! The suite of `wakegraph-conformance` on every backend of this repository, and what `docs/features.md` says of
-//! the tests.
+//! The suite of `wakegraph-conformance` on every backend of this repository, and what `docs/features.md` says
+//! of the tests.
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
 mod devices;

@@ -193,8 +193,8 @@ fn assertions(kernel: &str, index: usize, param: &Param, its_type: &str) -> Stri
 pub const VECTORS_OF_THREE: &str = "vectors of three take the room of four on OpenCL and \
     Level Zero, and of three on CUDA and HIP: use a struct of three numbers, or a slice of three times as many";
 
-/// Tests that a compiler takes the dialect, and that its errors say how the parameters of a source differ from
-/// those that are declared. `compile` compiles the kernel `k` of a source, which begins with `prelude`.
+/// Tests that a compiler takes the dialect, and that its errors say how the parameters of a source differ
+/// from those that are declared. `compile` compiles the kernel `k` of a source, which begins with `prelude`.
 ///
 /// # Panics
 /// Where one of this does not hold.

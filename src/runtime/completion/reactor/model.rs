@@ -1,7 +1,7 @@
 //! The inbox, the poller and the sleep of the reactor's thread in miniature, in the model of loom.
 //! Two entries on one queue are complete when they are polled. The thread sleeps until it is woken,
-//! because a model has no timers. Beside it, the submission queue in miniature: what is left to the thread has
-//! ended at once. `scripts/loom.sh` runs it.
+//! because a model has no timers. Beside it, the submission queue in miniature: what is left to the thread
+//! has ended at once. `scripts/loom.sh` runs it.
 
 use std::collections::VecDeque;
 use std::sync::Arc;

@@ -1,4 +1,5 @@
-//! The poller: the only code that polls the events of a device and ends the partitions that are through there.
+//! The poller: the only code that polls the events of a device and ends the partitions that are through
+//! there.
 //!
 //! It is a role. The thread that has locked the [`Poller`] takes a turn: that of the reactor's host, which is
 //! the reactor's thread or its task, or that of a submission that spins.

@@ -10,7 +10,8 @@
 //!
 //! A guard replaces nothing, because it may be given up before its turn. But what comes after a guard that
 //! conflicts with everything it does itself waits for that guard alone, and not for what the guard waits
-//! for. A guard that is given up [passes on](crate::runtime::execution::run::Fence::passed_on) what it still waits for.
+//! for. A guard that is given up [passes on](crate::runtime::execution::run::Fence::passed_on) what it still
+//! waits for.
 //!
 //! # Locks
 //!

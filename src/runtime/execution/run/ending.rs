@@ -1,5 +1,5 @@
-//! The end of partitions, and with the last of them of the run: seen by polls and notifications, recorded with
-//! its failure, passed on to what waits for it.
+//! The end of partitions, and with the last of them of the run: seen by polls and notifications, recorded
+//! with its failure, passed on to what waits for it.
 //!
 //! A device that is lost fails everything pending on it with one error, which knows no node. What had not
 //! started is not to blame, and that is known here.
@@ -63,8 +63,9 @@ impl Run {
         if ready.is_empty() { None } else { self.extra(|extras| extras.until_end.scheduler.clone()) }
     }
 
-    /// A partition has ended. Only the first call for a partition counts: a device, the reactor and a task may
-    /// all see it. Gives back the partitions that the caller has to start, as they waited for this one last.
+    /// A partition has ended. Only the first call for a partition counts: a device, the reactor and a task
+    /// may all see it. Gives back the partitions that the caller has to start, as they waited for this one
+    /// last.
     #[must_use]
     pub(crate) fn end(&self, partition: usize, ended: impl Into<Ended>) -> Ready {
         let (state, failure) = match ended.into() {

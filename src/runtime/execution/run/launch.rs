@@ -1,10 +1,10 @@
-//! Starting the partitions of a run, or not: handing them to their devices, spawning host tasks, and cancelling
-//! what has not started.
+//! Starting the partitions of a run, or not: handing them to their devices, spawning host tasks, and
+//! cancelling what has not started.
 //!
-//! A run is launched by `submit`, or by the reactor's thread, which it was left to. Partitions that need the host
-//! start when their predecessors have ended. Nothing is spawned before it can run. The thread that ends a
-//! partition learns which others that made ready, and starts them: at once where it may, else in one task for all
-//! of them, so that a device's thread wakes the runtime only once.
+//! A run is launched by `submit`, or by the reactor's thread, which it was left to. Partitions that need the
+//! host start when their predecessors have ended. Nothing is spawned before it can run. The thread that ends
+//! a partition learns which others that made ready, and starts them: at once where it may, else in one task
+//! for all of them, so that a device's thread wakes the runtime only once.
 
 use std::cell::Cell;
 use std::future::{Future, poll_fn};
@@ -435,11 +435,12 @@ thread_local! {
     static IS_CALLING: Cell<bool> = const { Cell::new(false) };
 }
 
-/// While this lives, the thread calls the closure of a stream task, which is code of the user's and may submit.
+/// While this lives, the thread calls the closure of a stream task, which is code of the user's and may
+/// submit.
 ///
-/// A submission that comes after a run which another thread is just enqueueing waits for that thread, so that its
-/// devices can do the rest of the waiting. Inside a closure it must not: the run may be the closure's own, or its
-/// thread may wait for this one. It then waits as for a run that needs the host.
+/// A submission that comes after a run which another thread is just enqueueing waits for that thread, so that
+/// its devices can do the rest of the waiting. Inside a closure it must not: the run may be the closure's
+/// own, or its thread may wait for this one. It then waits as for a run that needs the host.
 #[must_use = "the thread calls only as long as this lives"]
 pub(crate) struct StreamTaskCall {
     outer: bool,

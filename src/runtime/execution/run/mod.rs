@@ -461,7 +461,8 @@ impl Run {
         self.slots[partition].waiting_for.fetch_sub(1, Ordering::AcqRel) == 1
     }
 
-    /// How a partition with these predecessors, which have ended, ends before it starts, if it must not start.
+    /// How a partition with these predecessors, which have ended, ends before it starts, if it must not
+    /// start.
     pub(crate) fn ended_early(&self, predecessors: &[u32]) -> Option<Ended> {
         let failed = |&p: &u32| self.slots[p as usize].state.load(Ordering::Acquire) == FAILED;
         match self.is_cancelled() {

@@ -11,9 +11,9 @@
 //! # The turn of a run
 //!
 //! A run that succeeds has been run in its turn by its devices. One that fails may fail before that: with
-//! what it depends on, when a device is lost, when a driver refuses it, when it is cancelled. It ends only when
-//! all that it comes after has ended, because code that sees it ended uses the memory of everything before it.
-//! No thread and no task awaits that: the run that ends last wakes the end of this one.
+//! what it depends on, when a device is lost, when a driver refuses it, when it is cancelled. It ends only
+//! when all that it comes after has ended, because code that sees it ended uses the memory of everything
+//! before it. No thread and no task awaits that: the run that ends last wakes the end of this one.
 
 use std::cell::{Cell, RefCell};
 use std::collections::{HashSet, VecDeque};
@@ -498,8 +498,8 @@ impl Run {
         self.progress.awaits_turn.load(Ordering::Acquire) && !self.has_ended()
     }
 
-    /// Whether all that a run comes after has ended, of which all partitions have ended. If it has not, the run
-    /// ends with the last of it.
+    /// Whether all that a run comes after has ended, of which all partitions have ended. If it has not, the
+    /// run ends with the last of it.
     pub(super) fn is_in_turn(&self) -> bool {
         let (this, earlier) =
             self.extra(|extras| (extras.until_end.this.clone(), extras.until_end.comes_after.clone()));
@@ -534,12 +534,12 @@ pub(crate) fn without_failed(order: Predecessors) -> Predecessors {
     waiting
 }
 
-/// These, and what they come after on devices that they do not use. If a device of theirs is lost, their events
-/// there fail at once, and what waits for them alone would start before that has ended.
+/// These, and what they come after on devices that they do not use. If a device of theirs is lost, their
+/// events there fail at once, and what waits for them alone would start before that has ended.
 ///
-/// What they come after on their own devices need not be waited for: each of their devices waits for it itself,
-/// and a device that is lost is through with it as well. So there is one run for each device, where each comes
-/// after the one before.
+/// What they come after on their own devices need not be waited for: each of their devices waits for it
+/// itself, and a device that is lost is through with it as well. So there is one run for each device, where
+/// each comes after the one before.
 pub(crate) fn with_other_devices(mut order: Predecessors) -> Predecessors {
     for at in 0..order.len() {
         let Predecessor::Run(run) = &order[at] else { continue };

@@ -1,7 +1,7 @@
 //! Reports of a run: what `tracing`, tokio-console and NVTX's tools see of it, and how far it is.
 //!
-//! A run has a trace only if one of these listens when it is submitted. While a recording is on, every run that is
-//! submitted has a trace, and is kept until the recording reads its times.
+//! A run has a trace only if one of these listens when it is submitted. While a recording is on, every run
+//! that is submitted has a trace, and is kept until the recording reads its times.
 //!
 //! The page `docs/tracing.md` lists every span and event; a test compares the two.
 
@@ -481,8 +481,8 @@ impl RunReport<'_> {
             || self.run.predecessors().iter().any(|earlier| !earlier.has_ended())
     }
 
-    /// The run hangs. Until it has ended, the devices that run a partition of it are not healthy; if none does,
-    /// those that have been given one.
+    /// The run hangs. Until it has ended, the devices that run a partition of it are not healthy; if none
+    /// does, those that have been given one.
     pub(super) fn set_stalled(&self, error: &Error) {
         let template = self.owner.template();
         let is_behind_others = self.waits_for_others();

@@ -181,9 +181,9 @@ fn queue_of(device: &Device) -> &Arc<SubmissionQueue> {
 
 /// Runs of batches that have ended on the device and not been ended yet, and the leader that is to end them.
 ///
-/// Where all tasks that wait are on one thread, one of their submissions, the leader, ends the runs and so wakes
-/// the tasks from inside the runtime. On several threads, the reactor's thread does where it has nothing to
-/// launch. Otherwise it ends one run, and the task that this wakes, the helper, ends the others.
+/// Where all tasks that wait are on one thread, one of their submissions, the leader, ends the runs and so
+/// wakes the tasks from inside the runtime. On several threads, the reactor's thread does where it has
+/// nothing to launch. Otherwise it ends one run, and the task that this wakes, the helper, ends the others.
 #[derive(Default)]
 pub(crate) struct EndedBatches {
     waiting: Mutex<EndedRuns>,

@@ -60,7 +60,8 @@ pub unsafe trait GpuBackend: LaunchDevice + MemoryDevice {
 }
 
 /// Work-groups and arguments of a launch, whose kernel is of this device: in the portable dialect, or in the
-/// vendor's language. A dimension has at most `items` work-items, and the hardware issues `warp` of them together.
+/// vendor's language. A dimension has at most `items` work-items, and the hardware issues `warp` of them
+/// together.
 pub fn prepare_launch<D: GpuBackend>(
     device: &D,
     launch: &KernelLaunch,
