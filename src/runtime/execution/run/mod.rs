@@ -2,6 +2,8 @@
 
 mod ending;
 mod launch;
+#[cfg(all(test, wakegraph_loom))]
+mod model;
 mod order;
 mod parts;
 mod report;
@@ -11,7 +13,6 @@ use std::any::Any;
 use std::fmt::{self, Debug};
 use std::sync::Arc;
 
-use parking_lot::Mutex;
 use smallvec::SmallVec;
 use tokio::time::Instant;
 
@@ -26,7 +27,7 @@ use crate::runtime::execution::progress::SubmissionProgress;
 use crate::runtime::execution::template::{PartitionExec, RunOwner, RunTemplate};
 use crate::runtime::resource::device::Device;
 use crate::runtime::resource::profiling::is_any_profiled;
-use crate::sync::{AtomicBool, AtomicU8, AtomicU32, Ordering};
+use crate::sync::{AtomicBool, AtomicU8, AtomicU32, Mutex, Ordering};
 use crate::types::{DeviceId, Error, Result};
 use crate::util::OnDemand;
 use crate::util::deferred_drop::Failure;

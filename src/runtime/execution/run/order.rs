@@ -23,7 +23,6 @@ use std::sync::{Arc, OnceLock, Weak};
 use std::task::{Context, Wake, Waker};
 use std::{iter, mem, ptr};
 
-use parking_lot::Mutex;
 use smallvec::SmallVec;
 
 use crate::runtime::completion::latch::{Latch, WaiterKey};
@@ -31,7 +30,7 @@ use crate::runtime::completion::wakers::wake_or_defer;
 use crate::runtime::execution::accesses::{MergedAccesses, conflict};
 use crate::runtime::execution::run::Run;
 use crate::runtime::resource::allocation::{Allocation, View};
-use crate::sync::{AtomicBool, Ordering};
+use crate::sync::{AtomicBool, Mutex, Ordering, thread_local};
 use crate::types::{Access, Error, Result};
 use crate::util::panics::catch_and_log;
 
@@ -560,7 +559,7 @@ struct AwaitedTurn {
 }
 
 #[cfg(test)]
-thread_local! {
+std::thread_local! {
     static LOOKED_AT: Cell<usize> = const { Cell::new(0) };
 }
 
