@@ -4,6 +4,7 @@
 //! is known by holding it back, never by a clock.
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
+#[path = "../crates/wakegraph-conformance/src/support/mod.rs"]
 mod support;
 
 use std::sync::Arc;

@@ -9,7 +9,7 @@ use std::ffi::c_int;
 use futures::FutureExt as _;
 use wakegraph::{Buffer, Device, ErrorKind, ExecutableGraph, Graph, Queue, Range, Result};
 
-#[path = "support/mod.rs"]
+#[path = "../crates/wakegraph-conformance/src/support/mod.rs"]
 mod support;
 
 use support::block_on;

@@ -6,7 +6,7 @@
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 #![expect(unsafe_code, reason = "declares device code")]
 
-#[path = "support/mod.rs"]
+#[path = "../crates/wakegraph-conformance/src/support/mod.rs"]
 mod support;
 
 use std::sync::Mutex;

@@ -11,7 +11,7 @@ mod pool;
 mod pool_faults;
 mod pool_memory;
 mod streams;
-#[path = "../support/mod.rs"]
+#[path = "../../crates/wakegraph-conformance/src/support/mod.rs"]
 mod support;
 #[cfg(feature = "tower")]
 mod tower_layers;

@@ -30,7 +30,7 @@ mod random;
 mod requests;
 mod round;
 mod steps;
-#[path = "../support/mod.rs"]
+#[path = "../../crates/wakegraph-conformance/src/support/mod.rs"]
 mod support;
 mod watchdog;
 

@@ -27,7 +27,7 @@ mod outside_tokio;
 mod runtimes;
 mod shutdown;
 mod stream_tasks;
-#[path = "../support/mod.rs"]
+#[path = "../../crates/wakegraph-conformance/src/support/mod.rs"]
 mod support;
 mod updates;
 mod user_values;

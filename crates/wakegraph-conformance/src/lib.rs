@@ -29,7 +29,6 @@ mod in_flight;
 mod kernels;
 mod random;
 mod suite;
-#[path = "../../../tests/support/mod.rs"]
 mod support;
 mod watch;
 
