@@ -8,6 +8,7 @@ use std::sync::Arc;
 
 #[cfg(feature = "cuda")]
 pub use wakegraph_cuda as cuda;
+use wakegraph_hal::{Backend, Device, Error, ErrorKind, Result};
 #[cfg(feature = "hip")]
 pub use wakegraph_hip as hip;
 pub use wakegraph_host as host;
@@ -15,9 +16,6 @@ pub use wakegraph_host as host;
 pub use wakegraph_level_zero as level_zero;
 #[cfg(feature = "opencl")]
 pub use wakegraph_opencl as opencl;
-
-use crate::hal::{Backend, Device};
-use crate::types::{Error, ErrorKind, Result};
 
 /// Backends whose names are known and which this version does not contain.
 const NOT_BUILT: &[&str] = &[

@@ -1,5 +1,6 @@
 #![doc = include_str!("../README.md")]
 #![deny(clippy::print_stdout, clippy::print_stderr)]
+
 pub mod backend;
 pub mod graph;
 #[cfg(doctest)]
@@ -11,10 +12,6 @@ mod sync;
 mod util;
 
 pub use graph::{GraphId, GraphProperties, NodeId, NodePath};
-pub use hal::{
-    Advice, Capabilities, DeviceInfo, GraphSupport, NativeMemory, NativeStream, Progress, UpdateCapabilities,
-    UsmPointer,
-};
 pub use plan::{ExecutionOrder, Instruction, Partition, PartitionKind, PartitionPolicy, Plan, Separation};
 pub use runtime::timeline::{self, Timeline};
 pub use runtime::{
@@ -27,11 +24,11 @@ pub use runtime::{
     SubmissionProgress, SubmitBuilder, TaskOutput, Update, WaitMode, WakePolicy, WriteAccess, dlpack, kernel,
     read, write,
 };
-pub use types::{
-    Access, AccessMode, BoxError, CommandKind, CommandKinds, DeviceId, Error, ErrorKind, Fault, Pitch,
-    Priority, Range, RangeBound, Rect, ResourceId, Result,
-};
 pub use wakegraph_hal as hal;
-use wakegraph_hal as types;
 #[cfg(any(test, feature = "test-util"))]
 pub use wakegraph_hal::fake as testing;
+pub use wakegraph_hal::{
+    Access, AccessMode, Advice, BoxError, Capabilities, CommandKind, CommandKinds, DeviceId, DeviceInfo,
+    Error, ErrorKind, Fault, GraphSupport, NativeMemory, NativeStream, Pitch, Priority, Progress, Range,
+    RangeBound, Rect, ResourceId, Result, UpdateCapabilities, UsmPointer,
+};

@@ -8,9 +8,9 @@ pub(crate) use real::*;
 #[cfg(not(all(test, wakegraph_loom)))]
 mod real {
     pub(crate) use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering, fence};
+    pub(crate) use std::thread_local;
 
     pub(crate) use parking_lot::Mutex;
-    pub(crate) use std::thread_local;
 }
 
 #[cfg(all(test, wakegraph_loom))]

@@ -12,7 +12,7 @@
 
 use std::collections::BTreeMap;
 
-use crate::types::{Access, ResourceId};
+use wakegraph_hal::{Access, ResourceId};
 
 /// No node, or the end of a list.
 const NONE: u32 = u32::MAX;
@@ -214,8 +214,9 @@ impl Readers {
 
 #[cfg(test)]
 mod tests {
+    use wakegraph_hal::AccessMode::{self, Read, ReadWrite, Write};
+
     use super::*;
-    use crate::types::AccessMode::{self, Read, ReadWrite, Write};
 
     const MANY: u32 = if cfg!(miri) { 50 } else { 1000 };
 

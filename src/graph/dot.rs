@@ -7,10 +7,11 @@
 use std::collections::HashMap;
 use std::fmt::{self, Write};
 
+use wakegraph_hal::{Access, AccessMode, CommandKind, DeviceId, ResourceId};
+
 use super::modifiable::{Content, Graph};
 use super::node::Payload;
 use super::query::NodeRef;
-use crate::types::{Access, AccessMode, CommandKind, DeviceId, ResourceId};
 
 /// A drawing of a graph. Its text is input for `dot -Tsvg`.
 ///

@@ -2,18 +2,18 @@
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap};
-use std::fmt;
-use std::mem;
 use std::panic::Location;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::{fmt, mem};
+
+use wakegraph_hal::{Access, CommandKind, DeviceId, Error, ErrorKind, Result};
 
 use super::access_tracker::AccessTracker;
 use super::adjacency::Adjacency;
 use super::node::{NodeId, label};
 use super::properties::GraphProperties;
 use super::topo_order::TopologicalOrder;
-use crate::types::{Access, CommandKind, DeviceId, Error, ErrorKind, Result};
 
 /// The content of a node: what it runs.
 #[derive(Clone, Debug)]

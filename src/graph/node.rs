@@ -3,8 +3,7 @@
 use std::borrow::Cow;
 
 use smallvec::{SmallVec, smallvec};
-
-use crate::types::{CommandKind, CommandKinds, DeviceId};
+use wakegraph_hal::{CommandKind, CommandKinds, DeviceId};
 
 /// Identifies a node of one graph.
 ///

@@ -3,10 +3,11 @@
 use std::fmt;
 use std::panic::Location;
 
+use wakegraph_hal::{Access, CommandKind, DeviceId, Result};
+
 use super::modifiable::{Content, Graph};
 use super::node::{GraphId, NodeId, label};
 use super::properties::GraphProperties;
-use crate::types::{Access, CommandKind, DeviceId, Result};
 
 /// Nodes and edges.
 impl<P> Graph<P> {

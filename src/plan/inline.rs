@@ -16,9 +16,10 @@
 
 use std::borrow::Cow;
 
+use wakegraph_hal::{CommandKind, DeviceId, Error, ErrorKind, Result};
+
 use super::{GraphInstance, Origin};
 use crate::graph::{Content, Graph};
-use crate::types::{CommandKind, DeviceId, Error, ErrorKind, Result};
 
 /// The most nodes a plan can have, with sub-graphs inlined. Small multiples of positions still fit in
 /// 32 bits.

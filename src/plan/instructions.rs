@@ -1,7 +1,8 @@
 //! Pass 9: the plan as a flat list of instructions.
 
+use wakegraph_hal::DeviceId;
+
 use super::{Partition, PartitionKind, Plan};
-use crate::types::DeviceId;
 
 /// One step of a plan.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

@@ -48,19 +48,18 @@ mod transitive_reduction;
 #[cfg(test)]
 mod tests;
 
+use csr::Csr;
+use inline::FlatGraph;
 pub use instructions::Instruction;
 pub use memory_plan::{ArenaSize, MemoryPlan, Transient};
 pub use options::{ExecutionOrder, PartitionPolicy, PlanOptions};
-pub use print::{Listing, PlanDot};
-pub use separation::Separation;
-
-use csr::Csr;
-use inline::FlatGraph;
 use order::Sorted;
 use placement::Placement;
+pub use print::{Listing, PlanDot};
+pub use separation::Separation;
+use wakegraph_hal::{CommandKinds, DeviceId, Error, ErrorKind, Result};
 
 use crate::graph::{Graph, Payload};
-use crate::types::{CommandKinds, DeviceId, Error, ErrorKind, Result};
 
 /// How a graph runs: its partitions, the nodes of each, and the dependencies between them.
 ///

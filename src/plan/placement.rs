@@ -2,9 +2,10 @@
 //!
 //! A [place](Placement) is a small number that later passes compare instead of device ids.
 
+use wakegraph_hal::{CommandKind, CommandKinds, DeviceId, Error, ErrorKind, Result};
+
 use super::inline::FlatGraph;
 use crate::graph::{Content, Payload};
-use crate::types::{CommandKind, CommandKinds, DeviceId, Error, ErrorKind, Result};
 
 /// The place of every host task, and of conditionals and loops that the host runs. Devices are places
 /// 1, 2, ...

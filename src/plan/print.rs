@@ -2,9 +2,10 @@
 
 use std::fmt;
 
+use wakegraph_hal::DeviceId;
+
 use super::{Instruction, PartitionKind, Plan};
 use crate::graph::{DotText, device_colour};
-use crate::types::DeviceId;
 
 /// A plan as text with names for its nodes. See [`Plan::display`].
 pub struct Listing<'a, F> {

@@ -33,24 +33,22 @@ mod queue;
 mod resource;
 mod update;
 
-pub(crate) use completion::spawn::on_thread;
-pub(crate) use completion::turn::take_turn;
-pub(crate) use execution::deadline;
-pub(crate) use execution::run::Predecessor;
-
 pub use builder::command_group::{CommandGroup, CommandGroupBuilder};
 pub use builder::node::NodeBuilder;
 pub use builder::parameter::{AnyParam, DynamicParam, ParamValue};
 pub use builder::{Graph, NativeAccess};
+pub(crate) use completion::spawn::on_thread;
+pub(crate) use completion::turn::take_turn;
 pub use completion::wake_policy::WakePolicy;
+pub(crate) use execution::deadline;
 pub use execution::executable_graph::ExecutableGraph;
 pub use execution::explain::{Explanation, LearnedDuration, PartitionExplanation, PartitionWait, WaitMode};
 pub use execution::host_guard::{
     HostAccess, HostAccesses, HostMut, HostRef, ReadAccess, TaskOutput, WriteAccess, read, write,
 };
-pub use execution::profile::DeviceClock;
-pub use execution::profile::{NodeTimes, PartitionTimes, Profile, ProfileTimeline};
+pub use execution::profile::{DeviceClock, NodeTimes, PartitionTimes, Profile, ProfileTimeline};
 pub use execution::progress::{PartitionProgress, PartitionState, SubmissionProgress};
+pub(crate) use execution::run::Predecessor;
 pub use execution::submission::{CancelOnDrop, Event, Submission};
 pub use execution::submit::SubmitBuilder;
 pub use execution::timeline;
@@ -58,11 +56,9 @@ pub use finalize::options::FinalizeOptions;
 pub use queue::{CommandBuilder, Loan, Queue, Recording};
 pub use resource::buffer::Buffer;
 pub use resource::device::Device;
-pub use resource::dlpack;
 pub use resource::health::Health;
 pub use resource::host_buffer::HostBuffer;
 pub use resource::host_pool::HostPoolStats;
-pub use resource::kernel;
 pub use resource::memory_arg::{CopySource, MemoryArg};
 pub use resource::native_event::NativeEvent;
 pub use resource::profiling::DeviceProfiling;
@@ -70,4 +66,5 @@ pub use resource::rect::{Layout, RectCopy};
 pub use resource::registered::HostSource;
 pub use resource::scratch::GraphMemory;
 pub use resource::scratch_arena::ScratchArena;
+pub use resource::{dlpack, kernel};
 pub use update::{Applied, Update};

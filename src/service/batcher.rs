@@ -13,12 +13,12 @@ use futures::future::{BoxFuture, Either, select};
 use parking_lot::Mutex;
 use tokio::sync::{Notify, oneshot};
 use tokio::time::Instant;
+use wakegraph_hal::{Error, ErrorKind, Priority, Result};
 
 use crate::runtime::deadline;
 use crate::service::fair_queue::{FairQueue, Position};
 use crate::service::pool::{DEFAULT_QUEUE, ExecutablePool};
 use crate::service::pool_guard::PoolGuard;
-use crate::types::{Error, ErrorKind, Priority, Result};
 use crate::util::metrics::{QueueMetrics, Tally};
 use crate::util::panics;
 

@@ -8,9 +8,9 @@ use std::sync::{Arc, Weak};
 
 use parking_lot::Mutex;
 use tokio::sync::watch;
+use wakegraph_hal::{Error, ErrorKind, ResourceId, Result};
 
 use crate::runtime::{ExecutableGraph, Submission, on_thread, take_turn};
-use crate::types::{Error, ErrorKind, ResourceId, Result};
 use crate::util::panics;
 
 /// Executables by key, such as the shape of their inputs, within a limit of device memory.

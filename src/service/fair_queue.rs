@@ -3,7 +3,7 @@
 use std::collections::{HashMap, VecDeque};
 use std::hash::{BuildHasherDefault, Hasher};
 
-use crate::types::Priority;
+use wakegraph_hal::Priority;
 
 /// Requests that wait. Keys of the same priority take turns, so a key with many requests does not
 /// hold back a key with few.

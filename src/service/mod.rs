@@ -65,7 +65,6 @@ mod submit_each;
 #[cfg(feature = "tower")]
 mod tower_service;
 
-pub use crate::types::Priority;
 pub use batcher::{Batcher, BatcherBuilder, CallBuilder};
 pub use cache::{CachedExecutable, ExecutableCache};
 pub use permit::Slot;
@@ -74,3 +73,4 @@ pub use pool_guard::PoolGuard;
 pub use submit_each::SubmitEach;
 #[cfg(feature = "tower")]
 pub use tower_service::PoolService;
+pub use wakegraph_hal::Priority;

@@ -8,11 +8,11 @@ use std::task::{Context, Poll, Waker};
 use parking_lot::Mutex;
 use slab::Slab;
 use smallvec::SmallVec;
+use wakegraph_hal::{Error, ErrorKind, Priority, ResourceId, Result};
 
 use crate::runtime::{Device, ExecutableGraph, Predecessor, on_thread};
 use crate::service::fair_queue::{FairQueue, Position};
 use crate::service::slot_table::{Claim, Made, SlotMemory, SlotTable};
-use crate::types::{Error, ErrorKind, Priority, ResourceId, Result};
 use crate::util::metrics::{QueueMetrics, Tally};
 use crate::util::panics;
 

@@ -5,12 +5,12 @@ use std::hash::{BuildHasher, Hash, RandomState};
 use std::sync::Arc;
 
 use parking_lot::Mutex;
+use wakegraph_hal::{Priority, Result};
 
 use crate::runtime::{Device, ExecutableGraph, take_turn};
 use crate::service::permit::{Ask, PoolInner, PoolState, Slot};
 use crate::service::pool_guard::PoolGuard;
 use crate::service::slot_table::SlotTable;
-use crate::types::{Priority, Result};
 use crate::util::metrics::QueueMetrics;
 
 /// How many requests wait in a pool's or batcher's queue, unless its builder says otherwise.

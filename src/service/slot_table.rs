@@ -3,9 +3,9 @@
 use std::collections::HashMap;
 
 use parking_lot::Mutex;
+use wakegraph_hal::{Error, ErrorKind, ResourceId, Result};
 
 use crate::runtime::{Device, Event, ExecutableGraph, Predecessor};
-use crate::types::{Error, ErrorKind, ResourceId, Result};
 
 /// The slots of a pool, by place, and of each place those that are free.
 pub(super) struct SlotTable<T> {

@@ -3,10 +3,10 @@
 use std::future::Future;
 
 use futures::stream::{Stream, StreamExt as _};
+use wakegraph_hal::Result;
 
 use crate::service::pool::ExecutablePool;
 use crate::service::pool_guard::PoolGuard;
-use crate::types::Result;
 
 /// Runs each item of a stream in a slot of a pool.
 ///

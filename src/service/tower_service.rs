@@ -8,11 +8,11 @@ use futures::FutureExt as _;
 use futures::future::BoxFuture;
 use parking_lot::Mutex;
 use tower::Service;
+use wakegraph_hal::{Error, ErrorKind, Result};
 
 use crate::service::batcher::Batcher;
 use crate::service::pool::ExecutablePool;
 use crate::service::pool_guard::PoolGuard;
-use crate::types::{Error, ErrorKind, Result};
 
 /// A [`tower::Service`] that runs each request in a slot of a pool, see
 /// [`ExecutablePool::service`].

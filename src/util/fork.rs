@@ -5,7 +5,7 @@
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use crate::types::{Error, ErrorKind, Result};
+use wakegraph_hal::{Error, ErrorKind, Result};
 
 /// Whether this process was forked off one in which devices had been opened.
 static IS_CHILD: AtomicBool = AtomicBool::new(false);

@@ -1,8 +1,8 @@
 use proptest::prelude::*;
+use wakegraph_hal::{Access, AccessMode, ResourceId};
 
 use super::{closure, edges, kernel, read, write};
 use crate::graph::Graph;
-use crate::types::{Access, AccessMode, ResourceId};
 
 //   write --> read --> write      read-after-write, write-after-read
 //       '---> read ----^

@@ -1,10 +1,10 @@
 use std::sync::Arc;
 
 use proptest::prelude::*;
+use wakegraph_hal::{CommandKind, DeviceId, ErrorKind, ResourceId};
 
 use super::{DEVICE, edges, kernel, kernels, write};
 use crate::graph::{Content, Graph, NodeId};
-use crate::types::{CommandKind, DeviceId, ErrorKind, ResourceId};
 
 #[test]
 fn a_node_knows_what_it_was_added_with() {

@@ -1,8 +1,8 @@
 use proptest::prelude::*;
+use wakegraph_hal::ErrorKind;
 
 use super::{closure, edges, kernels};
 use crate::graph::{Graph, GraphProperties};
-use crate::types::ErrorKind;
 
 //   a --> b --> c
 //   ^-----------'  refused

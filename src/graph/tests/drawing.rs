@@ -1,9 +1,10 @@
 use std::borrow::Cow;
 use std::sync::Arc;
 
+use wakegraph_hal::{CommandKind, DeviceId, ResourceId};
+
 use super::{DEVICE, read, write};
 use crate::graph::{Content, Graph, Payload};
-use crate::types::{CommandKind, DeviceId, ResourceId};
 
 struct Operands(&'static str);
 

@@ -6,9 +6,9 @@ mod cycles;
 mod drawing;
 
 use fixedbitset::FixedBitSet;
+use wakegraph_hal::{Access, AccessMode, CommandKind, DeviceId, ResourceId};
 
 use super::{Content, Graph, NodeId};
-use crate::types::{Access, AccessMode, CommandKind, DeviceId, ResourceId};
 
 const DEVICE: DeviceId = DeviceId::from_raw(0);
 

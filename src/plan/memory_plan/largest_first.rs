@@ -2,9 +2,10 @@
 
 use std::cmp::Reverse;
 
+use wakegraph_hal::DeviceId;
+
 use super::Lifetime;
 use super::use_order::{ChainPositions, UseOrder, is_over};
-use crate::types::DeviceId;
 
 /// A buffer that is placed.
 struct Placed {

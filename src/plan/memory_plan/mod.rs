@@ -10,9 +10,10 @@ mod largest_first;
 mod sweep;
 mod use_order;
 
-use super::Plan;
-use crate::types::DeviceId;
 use use_order::UseOrder;
+use wakegraph_hal::DeviceId;
+
+use super::Plan;
 
 /// A buffer whose contents matter from its first use to its last, within one run.
 #[derive(Clone, PartialEq, Eq, Debug)]

@@ -13,10 +13,10 @@ mod weaknesses;
 use std::collections::BTreeSet;
 
 use proptest::prelude::ProptestConfig;
+use wakegraph_hal::{CommandKind, CommandKinds, DeviceId, ErrorKind};
 
 use super::{ExecutionOrder, PartitionPolicy, Plan, PlanOptions};
 use crate::graph::{Content, Graph, NodeId};
-use crate::types::{CommandKind, CommandKinds, DeviceId, ErrorKind};
 
 const SIGNATURE: PlanOptions = options(PartitionPolicy::Signature);
 const FEWEST: PlanOptions = options(PartitionPolicy::Fewest);

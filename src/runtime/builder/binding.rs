@@ -4,10 +4,10 @@ use std::borrow::Cow;
 use std::sync::Arc;
 
 use parking_lot::Mutex;
+use wakegraph_hal::{CommandKind, Error, ErrorKind, Result};
 
 use crate::runtime::resource::kernel::{CallArg, KernelCall, KernelRef, ParamType};
 use crate::sync::{AtomicU64, Ordering};
-use crate::types::{CommandKind, Error, ErrorKind, Result};
 
 /// A dynamic parameter with its type erased.
 #[derive(Debug)]

@@ -7,9 +7,12 @@ use std::ptr;
 use std::sync::Arc;
 
 use smallvec::SmallVec;
+use wakegraph_hal as hal;
+use wakegraph_hal::{
+    Access, AccessMode, CommandKind, CommandKinds, DeviceId, Error, ErrorKind, Range, ResourceId, Result,
+};
 
 use crate::graph::{self, Content, Payload};
-use crate::hal;
 use crate::runtime::builder::binding::Binding;
 use crate::runtime::builder::{Graph, merged_accesses};
 use crate::runtime::execution::accesses::merged_by_allocation;
@@ -18,9 +21,6 @@ use crate::runtime::resource::allocation::{Allocation, View};
 use crate::runtime::resource::kernel::{KernelCall, KernelRef};
 use crate::runtime::resource::scratch::{self, ScratchMemory};
 use crate::sync::{AtomicU32, AtomicU64};
-use crate::types::{
-    Access, AccessMode, CommandKind, CommandKinds, DeviceId, Error, ErrorKind, Range, ResourceId, Result,
-};
 
 /// A node's command: plain data and references, ready to be recorded for a device.
 #[derive(Clone)]

@@ -5,6 +5,8 @@ use std::future::Future;
 use std::panic::Location;
 use std::sync::Arc;
 
+use wakegraph_hal::{Access, CommandKind, Error, ErrorKind, Range, Result};
+
 use crate::runtime::builder::binding::Binding;
 use crate::runtime::builder::command::{Command, Dynamic, Group, GroupKey, Membership};
 use crate::runtime::builder::node::NodeBuilder;
@@ -16,7 +18,6 @@ use crate::runtime::execution::host_task::HostTask;
 use crate::runtime::resource::kernel::{KernelCall, KernelRef};
 use crate::runtime::resource::scratch;
 use crate::sync::{AtomicU32, Ordering};
-use crate::types::{Access, CommandKind, Error, ErrorKind, Range, Result};
 
 /// Alternatives for the command of a node, made by [`Graph::command_group`]. One group may be shared
 /// by several nodes, which all run the same alternative.

@@ -2,13 +2,14 @@
 
 use std::sync::Arc;
 
+use wakegraph_hal::{CommandKind, Error, ErrorKind, Result};
+
 use crate::runtime::builder::Graph;
 use crate::runtime::builder::command::{Command, Control, ControlKind};
 use crate::runtime::builder::node::NodeBuilder;
 use crate::runtime::resource::allocation::View;
 use crate::runtime::resource::device::Device;
 use crate::runtime::resource::memory_arg::{MemoryArg, Operand};
-use crate::types::{CommandKind, Error, ErrorKind, Result};
 
 impl Graph {
     /// Adds a conditional: when its turn comes, a copy of `then` as it is now runs, if `flag` is not 0.

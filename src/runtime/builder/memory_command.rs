@@ -2,15 +2,16 @@
 
 use bytemuck::Pod;
 use smallvec::{SmallVec, smallvec};
+use wakegraph_hal::{
+    self as hal, AccessMode, Advice, CommandKind, Error, ErrorKind, MemoryKind, Pitch, Rect, Result,
+};
 
-use crate::hal::{self, Advice, MemoryKind};
 use crate::runtime::resource::allocation::View;
 use crate::runtime::resource::buffer::Buffer;
 use crate::runtime::resource::device::Device;
 use crate::runtime::resource::memory_arg::{CopySource, MemoryArg, Operand};
 use crate::runtime::resource::rect::RectCopy;
 use crate::runtime::resource::scratch::{self, ScratchMemory};
-use crate::types::{AccessMode, CommandKind, Error, ErrorKind, Pitch, Rect, Result};
 
 /// A copy, fill or hint, or why there cannot be one, and what it uses.
 pub(crate) struct MemoryCommand {

@@ -26,17 +26,16 @@ mod scratch_buffers;
 mod stream_task;
 mod transfer;
 
-pub use native::NativeAccess;
-
 use std::fmt;
 use std::future::Future;
 use std::panic::Location;
 use std::sync::Arc;
 
+pub use native::NativeAccess;
 use smallvec::SmallVec;
+use wakegraph_hal::{Access, AccessMode, CommandKind, DeviceId, Error, ErrorKind, MemoryKind, Range, Result};
 
 use crate::graph::{self, Content, GraphProperties, NodeId};
-use crate::hal::MemoryKind;
 use crate::runtime::builder::command::Command;
 use crate::runtime::builder::node::NodeBuilder;
 use crate::runtime::builder::parameter::BoundNodes;
@@ -49,7 +48,6 @@ use crate::runtime::resource::kernel::{KernelCall, KernelRef};
 use crate::runtime::resource::memory_arg::Operand;
 use crate::runtime::resource::scratch;
 use crate::runtime::resource::scratch_arena::ScratchArena;
-use crate::types::{Access, AccessMode, CommandKind, DeviceId, Error, ErrorKind, Range, Result};
 
 /// A graph of commands and host tasks under construction: plain data, no device work.
 ///

@@ -4,8 +4,10 @@
 use std::sync::Arc;
 
 use bytemuck::Pod;
+use wakegraph_hal::{
+    self as hal, AccessMode, CommandKind, Error, ErrorKind, MemoryKind, NativeStream, Result, UsmPointer,
+};
 
-use crate::hal::{self, MemoryKind, NativeStream, UsmPointer};
 use crate::runtime::builder::command::Command;
 use crate::runtime::builder::node::NodeBuilder;
 use crate::runtime::builder::{Graph, memory_command};
@@ -14,7 +16,6 @@ use crate::runtime::resource::allocation::View;
 use crate::runtime::resource::device::Device;
 use crate::runtime::resource::memory_arg::{MemoryArg, Operand};
 use crate::runtime::resource::scratch::{self, ScratchMemory};
-use crate::types::{AccessMode, CommandKind, Error, ErrorKind, Result};
 
 /// What a [native command](Graph::native) or a [stream task](Graph::stream_task) does with a buffer.
 #[derive(Clone, Debug)]

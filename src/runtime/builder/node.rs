@@ -2,11 +2,12 @@
 
 use std::panic::Location;
 
+use wakegraph_hal::Result;
+
 use crate::graph::NodeId;
 use crate::runtime::builder::Graph;
 use crate::runtime::resource::device::Device;
 use crate::runtime::resource::kernel::KernelCall;
-use crate::types::Result;
 
 /// A node just added: gives it a name, more predecessors, another device. Dropping it does nothing;
 /// the node stays.

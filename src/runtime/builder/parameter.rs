@@ -6,6 +6,8 @@ use std::marker::PhantomData;
 use std::panic::Location;
 use std::sync::Arc;
 
+use wakegraph_hal::{CommandKind, Error, ErrorKind, Result};
+
 use crate::graph::{self, Content, NodeId};
 use crate::runtime::builder::Graph;
 use crate::runtime::builder::binding::Binding;
@@ -16,7 +18,6 @@ use crate::runtime::resource::kernel::{ByValue, CallArg, KernelCall, ParamType};
 use crate::runtime::resource::memory_arg::MemoryArg;
 use crate::runtime::resource::scratch;
 use crate::sync::{AtomicU64, Ordering};
-use crate::types::{CommandKind, Error, ErrorKind, Result};
 
 /// A value of a graph that kernels are bound to, made by [`Graph::param`]. One parameter may be
 /// bound to several nodes, to arguments in different places. A new value reaches all of them.

@@ -2,10 +2,11 @@
 
 use std::panic::Location;
 
+use wakegraph_hal::{Access, CommandKind, Error, Result};
+
 use crate::graph::{GraphId, NodeId};
 use crate::runtime::builder::Graph;
 use crate::runtime::resource::device::Device;
-use crate::types::{Access, CommandKind, Error, Result};
 
 impl Graph {
     /// Identifies the graph, also in the [ids of its nodes](NodeId::graph_id).

@@ -3,16 +3,15 @@
 use std::sync::Arc;
 
 use bytemuck::Pod;
+use wakegraph_hal::Result;
 
 use crate::runtime::builder::Graph;
 use crate::runtime::builder::memory_command::MemoryCommand;
-use crate::runtime::resource::allocation::Allocation;
-use crate::runtime::resource::allocation::byte_len;
+use crate::runtime::resource::allocation::{Allocation, byte_len};
 use crate::runtime::resource::buffer::Buffer;
 use crate::runtime::resource::device::Device;
 use crate::runtime::resource::scratch::ScratchMemory;
 use crate::runtime::resource::scratch_arena::ScratchArena;
-use crate::types::Result;
 
 impl Graph {
     /// A buffer for `len` elements that belongs to this graph: for what its nodes hand on to each other.

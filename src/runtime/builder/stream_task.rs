@@ -4,11 +4,11 @@
 use std::array;
 use std::sync::Arc;
 
-use crate::hal::{self, MemoryView, NativeMemory, NativeStream};
+use wakegraph_hal::{self as hal, CommandKind, MemoryView, NativeMemory, NativeStream, Result};
+
 use crate::runtime::builder::Graph;
 use crate::runtime::builder::native::{NativeAccess, memory_of};
 use crate::runtime::builder::node::NodeBuilder;
-use crate::types::{CommandKind, Result};
 
 impl Graph {
     /// Adds a stream task: `closure` runs live in every submission. It gets a stream of the device on which

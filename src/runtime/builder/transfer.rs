@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use bytemuck::Pod;
+use wakegraph_hal::{Advice, CommandKind, Error, ErrorKind};
 
-use crate::hal::Advice;
 use crate::runtime::builder::Graph;
 use crate::runtime::builder::command::{Command, accesses};
 use crate::runtime::builder::memory_command::{MemoryCommand, StagedCopy, Transfer};
@@ -14,7 +14,6 @@ use crate::runtime::resource::host_buffer::HostBuffer;
 use crate::runtime::resource::memory_arg::{CopySource, MemoryArg};
 use crate::runtime::resource::rect::RectCopy;
 use crate::runtime::resource::scratch;
-use crate::types::{CommandKind, Error, ErrorKind};
 
 impl Graph {
     /// Adds a copy of all of `src` to all of `dst`, which has the same length: between buffers, or

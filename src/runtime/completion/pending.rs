@@ -1,7 +1,8 @@
 //! Work in flight, as the reactor sees it.
 
+use wakegraph_hal::Result;
+
 use crate::runtime::completion::estimate::Sample;
-use crate::types::Result;
 
 /// A run with partitions on devices that do not notify.
 pub(crate) trait Pending: Send + Sync {

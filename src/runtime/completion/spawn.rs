@@ -7,8 +7,7 @@ use std::thread;
 
 use tokio::runtime::Handle;
 use tokio::sync::oneshot;
-
-use crate::types::{Error, ErrorKind, Result};
+use wakegraph_hal::{Error, ErrorKind, Result};
 
 /// Runs `work`, which may block, on a thread of its own inside the caller's tokio runtime, if there is one.
 ///

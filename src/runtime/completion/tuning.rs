@@ -2,7 +2,8 @@
 
 use std::time::Duration;
 
-use crate::hal::{Capabilities, Progress};
+use wakegraph_hal::{Capabilities, Progress};
+
 use crate::runtime::completion::clock::nanoseconds;
 use crate::runtime::completion::estimate::Estimate;
 use crate::runtime::completion::wake_policy::WakePolicy;

@@ -4,8 +4,9 @@
 use std::ops::Deref;
 use std::sync::Arc;
 
+use wakegraph_hal::{Access, AccessMode};
+
 use crate::runtime::resource::allocation::Allocation;
-use crate::types::{Access, AccessMode};
 
 /// What one executable, guard or command does to one allocation, [`merged`]. Cheap to clone.
 #[derive(Clone, Debug)]
@@ -176,9 +177,9 @@ fn find(all: &[UsedAllocation], allocation: &Allocation) -> Result<usize, usize>
 #[cfg(test)]
 pub(crate) mod tests {
     use proptest::prelude::*;
+    use wakegraph_hal::ResourceId;
 
     use super::*;
-    use crate::types::ResourceId;
 
     /// Some accesses to one allocation of 50 bytes.
     pub(crate) fn accesses(resource: ResourceId) -> impl Strategy<Value = Vec<Access>> {

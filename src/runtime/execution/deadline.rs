@@ -4,8 +4,8 @@ use std::future::pending;
 use std::pin::Pin;
 
 use tokio::time::{Instant, Sleep, sleep_until};
+use wakegraph_hal::{Error, ErrorKind, Result};
 
-use crate::types::{Error, ErrorKind, Result};
 use crate::util::panics::catch;
 
 /// The error of work that did not start in time.

@@ -6,6 +6,7 @@ use std::ops::Deref;
 use std::sync::{Arc, OnceLock};
 
 use parking_lot::Mutex;
+use wakegraph_hal::{Error, ErrorKind, ResourceId, Result};
 
 use crate::runtime::execution::accesses::Contested;
 use crate::runtime::execution::run::{Fence, Predecessor, Run, may_still_run};
@@ -14,7 +15,6 @@ use crate::runtime::execution::template::{Partitions, RunOwner, RunTemplate};
 use crate::runtime::resource::allocation::Allocation;
 use crate::runtime::resource::device::Device;
 use crate::runtime::resource::scratch::Places;
-use crate::types::{Error, ErrorKind, ResourceId, Result};
 use crate::util::AdaptiveSpin;
 use crate::util::deferred_drop::{drop_later, drop_unless_nested};
 
@@ -274,10 +274,11 @@ impl ExecutableState {
 
 #[cfg(test)]
 mod tests {
+    use wakegraph_hal::ErrorKind;
+    use wakegraph_hal::fake::{FakeDevice, FakeOptions};
+
     use super::*;
     use crate::runtime::{Device, Graph};
-    use crate::testing::{FakeDevice, FakeOptions};
-    use crate::types::ErrorKind;
 
     #[test]
     fn a_spare_run_does_not_keep_a_failure() {

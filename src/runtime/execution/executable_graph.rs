@@ -3,6 +3,8 @@
 use std::fmt::{self, Debug};
 use std::sync::Arc;
 
+use wakegraph_hal::ResourceId;
+
 use crate::plan::Plan;
 use crate::runtime::execution::conflicts;
 use crate::runtime::execution::executable::ExecutableHandle;
@@ -13,7 +15,6 @@ use crate::runtime::execution::submit::{self, SubmitBuilder};
 use crate::runtime::resource::allocation::Allocation;
 use crate::runtime::resource::device::Device;
 use crate::runtime::resource::scratch::GraphMemory;
-use crate::types::ResourceId;
 
 /// A finalized graph: planned, recorded into command-buffers, submitted as often as you like. Its
 /// topology never changes; what its nodes work on can be [updated](Self::update).

@@ -3,11 +3,12 @@
 use std::fmt::{self, Display};
 use std::time::Duration;
 
+use wakegraph_hal::Priority;
+
 use crate::plan::Separation;
 use crate::runtime::execution::executable::ExecutableInner;
 use crate::runtime::execution::progress::write_title;
 use crate::runtime::execution::template::PartitionExec;
-use crate::types::Priority;
 
 /// Why an executable runs as it does: [`ExecutableGraph::explain`](crate::ExecutableGraph::explain). Its text
 /// calls the partitions by the names of [`Submission::progress`](crate::Submission::progress).
@@ -248,9 +249,10 @@ fn list(partitions: &[u32]) -> String {
 
 #[cfg(test)]
 mod tests {
+    use wakegraph_hal::fake::{FakeDevice, FakeOptions};
+
     use super::*;
     use crate::runtime::{Device, FinalizeOptions, Graph, read};
-    use crate::testing::{FakeDevice, FakeOptions};
 
     #[test]
     fn the_text_gives_each_partition_its_reasons() {

@@ -9,13 +9,13 @@ use std::task::{Poll, ready};
 
 use bytemuck::Pod;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use wakegraph_hal::{AccessMode, Result};
 
 use crate::runtime::completion::turn::take_turn;
 use crate::runtime::execution::conflicts;
 use crate::runtime::execution::host_guard::{HostMut, HostRef, Lease};
 use crate::runtime::execution::run::FenceHolder;
 use crate::runtime::resource::host_buffer::HostBuffer;
-use crate::types::{AccessMode, Result};
 
 impl<T: Pod> HostBuffer<T> {
     /// Reads: waits until no submission and no other guard writes the elements, then holds later
@@ -200,9 +200,9 @@ impl<T: Pod> HostRef<T> {
 mod tests {
     use futures::FutureExt as _;
     use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _, duplex};
+    use wakegraph_hal::fake::{FakeDevice, FakeOptions};
 
     use crate::Device;
-    use crate::testing::{FakeDevice, FakeOptions};
 
     fn device() -> Device {
         Device::from_hal(FakeDevice::open(FakeOptions::new()).0)

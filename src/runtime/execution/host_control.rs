@@ -5,13 +5,14 @@
 
 use std::sync::Arc;
 
+use wakegraph_hal::Result;
+
 use crate::runtime::execution::executable::{ExecutableHandle, ExecutableInner};
 use crate::runtime::execution::host_guard::{HostRef, Lease};
 use crate::runtime::execution::host_task::{NestedRun, TaskLease};
 use crate::runtime::execution::run::Run;
 use crate::runtime::execution::submit::{Waits, submit, submit_after};
 use crate::runtime::resource::allocation::View;
-use crate::types::Result;
 
 /// A conditional or loop with its bodies, ready to run.
 pub(crate) struct HostControl {
@@ -126,9 +127,10 @@ impl Drop for BodyInFlight<'_> {
 
 #[cfg(test)]
 mod tests {
+    use wakegraph_hal::ErrorKind;
+    use wakegraph_hal::fake::{FakeControl, FakeDevice, FakeOptions};
+
     use crate::runtime::{Device, Graph};
-    use crate::testing::{FakeControl, FakeDevice, FakeOptions};
-    use crate::types::ErrorKind;
 
     // The device still uses the body's memory when the task that waits for it is gone.
     #[test]

@@ -8,6 +8,7 @@ use std::ops::{Deref, DerefMut};
 use std::sync::Arc;
 
 use bytemuck::Pod;
+use wakegraph_hal::{AccessMode, BoxError, Error, ErrorKind, Result};
 
 use crate::runtime::execution::host_task::{
     CatchPanics, HostTask, HostTaskKind, TaskLease, catch_drop, catch_panic, runtime_shut_down, timed,
@@ -16,7 +17,6 @@ use crate::runtime::execution::run::FenceGuard;
 use crate::runtime::resource::allocation::{Allocation, View};
 use crate::runtime::resource::host_buffer::HostBuffer;
 use crate::runtime::resource::memory_arg::Operand;
-use crate::types::{AccessMode, BoxError, Error, ErrorKind, Result};
 
 /// What gives a guard the right to the memory; given back by dropping it.
 pub(crate) enum Lease {

@@ -11,9 +11,9 @@ use std::thread::{self, Thread};
 use parking_lot::Mutex;
 use pin_project::{pin_project, pinned_drop};
 use tokio::time::Instant;
+use wakegraph_hal::{Error, ErrorKind, Result};
 
 use crate::runtime::completion::clock;
-use crate::types::{Error, ErrorKind, Result};
 use crate::util::panics::{catch, catch_and_log};
 
 pub(crate) type BoxFuture<T> = Pin<Box<dyn Future<Output = T> + Send>>;

@@ -13,6 +13,7 @@ use parking_lot::Mutex;
 use tokio::runtime::Handle;
 use tokio::sync::oneshot;
 use tokio::time::{Instant, Sleep};
+use wakegraph_hal::{Error, ErrorKind, Result};
 
 use crate::runtime::completion::spawn::spawn;
 use crate::runtime::completion::turn::take_turn;
@@ -21,7 +22,6 @@ use crate::runtime::execution::executable::ExecutableInner;
 use crate::runtime::execution::progress::SubmissionProgress;
 use crate::runtime::execution::run::Run;
 use crate::runtime::resource::device::Device;
-use crate::types::{Error, ErrorKind, Result};
 use crate::util::fork;
 
 /// An executable or a queue.

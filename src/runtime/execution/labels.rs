@@ -7,9 +7,10 @@ use std::borrow::Cow;
 use std::fmt::{self, Debug};
 use std::panic::Location;
 
+use wakegraph_hal::{CommandKind, DeviceId, Error};
+
 use crate::plan::{PartitionKind, Plan};
 use crate::runtime::resource::device::Device;
-use crate::types::{CommandKind, DeviceId, Error};
 
 /// The plan and the names of what is in it.
 pub(crate) struct Labels {

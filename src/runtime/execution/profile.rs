@@ -3,11 +3,11 @@
 use std::fmt;
 use std::time::Duration;
 
-use crate::hal::{ClockSample, Event, EventProfile};
+use wakegraph_hal::{ClockSample, CommandKind, Event, EventProfile};
+
 use crate::runtime::completion::clock::{self, nanoseconds};
 use crate::runtime::execution::labels::Labels;
 use crate::runtime::resource::device::Device;
-use crate::types::CommandKind;
 
 /// Times of one run, relative to its submission. Recorded when the executable was finalized with
 /// [`profiling`](crate::FinalizeOptions::profiling), and, without the nodes of devices, when one of
@@ -371,9 +371,10 @@ impl Clocks {
 
 #[cfg(test)]
 mod tests {
+    use wakegraph_hal::fake::{FakeDevice, FakeOptions};
+
     use super::*;
     use crate::runtime::{FinalizeOptions, Graph, read};
-    use crate::testing::{FakeDevice, FakeOptions};
 
     /// The device's clock is read with a large error, by which the copy seems to end when the
     /// profile is made.

@@ -8,15 +8,16 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
+use wakegraph_hal as hal;
+use wakegraph_hal::{Error, ErrorKind, Result};
+
 use crate::graph::NodeId;
-use crate::hal;
 use crate::runtime::execution::in_flight::{Alarm, Watchdog};
 use crate::runtime::execution::profile::Profile;
 use crate::runtime::execution::progress::SubmissionProgress;
 use crate::runtime::execution::run::Run;
 use crate::runtime::execution::run_wait::RunWait;
 use crate::runtime::execution::submission_queue::SubmissionQueue;
-use crate::types::{Error, ErrorKind, Result};
 
 /// A run of an executable that has been submitted: a future that resolves when all its work has ended.
 ///
@@ -314,10 +315,11 @@ mod tests {
     use std::task::{Context, Waker};
     use std::time::{Duration, Instant};
 
+    use wakegraph_hal::fake::{FakeDevice, FakeOptions};
+
     use super::Submission;
     use crate::runtime::execution::run_wait::Spin;
     use crate::runtime::{Device, Graph};
-    use crate::testing::{FakeDevice, FakeOptions};
 
     #[test]
     fn is_finished_polls_devices_that_do_not_notify() {

@@ -8,8 +8,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use parking_lot::{RwLock, RwLockReadGuard};
+use wakegraph_hal as hal;
+use wakegraph_hal::{DeviceId, Error, Priority, ResourceId};
 
-use crate::hal;
 use crate::runtime::completion::estimate::Estimator;
 use crate::runtime::completion::reactor::Reactor;
 use crate::runtime::completion::tuning::SpinKind;
@@ -18,7 +19,6 @@ use crate::runtime::execution::host_task::HostTask;
 use crate::runtime::execution::labels::Labels;
 use crate::runtime::resource::device::Device;
 use crate::sync::{AtomicBool, AtomicU64};
-use crate::types::{DeviceId, Error, Priority, ResourceId};
 use crate::util::console;
 use crate::util::metrics::DeviceMetrics;
 

@@ -7,15 +7,14 @@ use parking_lot::Mutex;
 use proptest::prelude::*;
 use tokio::sync::Semaphore;
 use tokio::task::yield_now;
+use wakegraph_hal::fake::{FakeControl, FakeDevice, FakeOptions};
+use wakegraph_hal::{self as hal, Error, ErrorKind, EventStatus};
 
 use crate::graph::NodeId;
-use crate::hal::{self, EventStatus};
 use crate::runtime::execution::run::Run;
 use crate::runtime::{
     Buffer, Device, Event, ExecutableGraph, FinalizeOptions, Graph, HostBuffer, Queue, read, write,
 };
-use crate::testing::{FakeControl, FakeDevice, FakeOptions};
-use crate::types::{Error, ErrorKind};
 
 fn fake(name: &str) -> (Device, FakeControl) {
     let (device, control) = FakeDevice::open(FakeOptions::new().manual(true).peers(true).name(name));

@@ -5,8 +5,9 @@ use std::collections::HashSet;
 use std::ptr;
 use std::sync::Arc;
 
+use wakegraph_hal::{self as hal, Error, ErrorKind, MemoryKind, Result};
+
 use crate::graph::Content;
-use crate::hal::{self, MemoryKind};
 use crate::plan::{PartitionPolicy, Plan, PlanOptions};
 use crate::runtime::builder::Graph;
 use crate::runtime::builder::command::{Body, Command, Control, ControlKind};
@@ -17,7 +18,6 @@ use crate::runtime::finalize::{self, FinalizeOptions, Source};
 use crate::runtime::resource::buffer::Buffer;
 use crate::runtime::resource::device::Device;
 use crate::runtime::resource::host_buffer::HostBuffer;
-use crate::types::{Error, ErrorKind, Result};
 
 /// The task that drives it from the host. Each body becomes an executable.
 pub(crate) fn host_task(control: &Control, label: String, options: FinalizeOptions) -> Result<HostTask> {

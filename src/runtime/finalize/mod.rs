@@ -14,27 +14,27 @@ use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, OnceLock};
 
 use parking_lot::Mutex;
+use wakegraph_hal as hal;
+use wakegraph_hal::{Access, CommandKind, CommandKinds, DeviceId, Error, ErrorKind, ResourceId, Result};
 
 use crate::graph::{self, Content};
-use crate::hal;
 use crate::plan::{PartitionKind, Plan, PlanOptions};
 use crate::runtime::builder::Graph;
 use crate::runtime::builder::command::Command;
 use crate::runtime::completion::estimate::Estimator;
 use crate::runtime::completion::reactor::new_queue_number;
 use crate::runtime::completion::wake_policy::WakePolicy;
-use crate::runtime::execution::conflicts;
 use crate::runtime::execution::executable::{
     ExecutableHandle, ExecutableId, ExecutableInner, ExecutableState,
 };
 use crate::runtime::execution::executable_graph::ExecutableGraph;
 use crate::runtime::execution::host_task::HostTask;
-use crate::runtime::execution::in_flight;
 use crate::runtime::execution::labels::{Labels, NodeLabel};
 use crate::runtime::execution::submission_queue::queue_for;
-use crate::runtime::execution::template::RunTemplate;
-use crate::runtime::execution::template::UpdatableCell;
-use crate::runtime::execution::template::{PartitionExec, PartitionWork, Partitions};
+use crate::runtime::execution::template::{
+    PartitionExec, PartitionWork, Partitions, RunTemplate, UpdatableCell,
+};
+use crate::runtime::execution::{conflicts, in_flight};
 use crate::runtime::finalize::options::FinalizeOptions;
 use crate::runtime::finalize::updatable::Updatable;
 use crate::runtime::finalize::uses::Uses;
@@ -43,7 +43,6 @@ use crate::runtime::resource::device::Device;
 use crate::runtime::resource::scratch::{Places, ScratchMemory};
 use crate::runtime::resource::scratch_arena::ScratchArena;
 use crate::sync::{AtomicBool, AtomicU64};
-use crate::types::{Access, CommandKind, CommandKinds, DeviceId, Error, ErrorKind, ResourceId, Result};
 use crate::util::console;
 
 impl Graph {

@@ -7,13 +7,13 @@ use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
 use smallvec::{SmallVec, smallvec};
+use wakegraph_hal::{CommandKind, Error, ErrorKind, Result};
 
 use crate::graph::{self, Content, NodePath};
 use crate::plan::{Origin, Plan};
 use crate::runtime::builder::binding::{ParamKey, Parameter};
 use crate::runtime::builder::command::{Command, Group, GroupKey};
 use crate::runtime::resource::scratch::PlannedUses;
-use crate::types::{CommandKind, Error, ErrorKind, Result};
 
 /// Where a node's command is: the partition, and which of its commands.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]

@@ -1,7 +1,8 @@
 //! How a graph is finalized.
 
+use wakegraph_hal::Priority;
+
 use crate::plan::{ExecutionOrder, PartitionPolicy};
-use crate::types::Priority;
 
 /// How to finalize a graph.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]

@@ -5,6 +5,7 @@ use std::collections::{HashMap, HashSet, VecDeque};
 use std::sync::Arc;
 
 use parking_lot::{Mutex, MutexGuard};
+use wakegraph_hal::{Access, CommandKind, Error, ErrorKind, ResourceId, Result};
 
 use crate::graph::{self, Content};
 use crate::plan::{GraphInstance, Origin, Plan};
@@ -19,7 +20,6 @@ use crate::runtime::finalize::uses::Uses;
 use crate::runtime::resource::allocation::Allocation;
 use crate::runtime::resource::kernel::KernelCall;
 use crate::runtime::resource::scratch::{Places, PlannedUses};
-use crate::types::{Access, CommandKind, Error, ErrorKind, ResourceId, Result};
 
 /// What updates need to know.
 pub(crate) struct Updatable {

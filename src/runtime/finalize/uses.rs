@@ -3,11 +3,12 @@
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
+use wakegraph_hal::{Access, ResourceId};
+
 use crate::plan::Origin;
 use crate::runtime::execution::accesses;
 use crate::runtime::resource::allocation::Allocation;
 use crate::runtime::resource::scratch::{Places, ScratchMemory};
-use crate::types::{Access, ResourceId};
 
 /// Allocations, and which node accesses what of them.
 #[derive(Default)]

@@ -6,9 +6,9 @@ use std::sync::Arc;
 
 use parking_lot::Mutex;
 use smallvec::SmallVec;
+use wakegraph_hal::{self as hal, CommandKind, CommandKinds, Error, QueueDesc, QueueOrder, Result};
 
 use crate::graph::{Content, Graph};
-use crate::hal::{self, QueueDesc, QueueOrder};
 use crate::plan::{Plan, PlanOptions};
 use crate::runtime::completion::estimate::Estimator;
 use crate::runtime::completion::reactor::new_queue_number;
@@ -17,13 +17,12 @@ use crate::runtime::execution::accesses::UsedAllocation;
 use crate::runtime::execution::host_task::HostTask;
 use crate::runtime::execution::labels::{Labels, NodeLabel};
 use crate::runtime::execution::run::FenceGuard;
-use crate::runtime::execution::template::UpdatableCell;
-use crate::runtime::execution::template::{PartitionExec, PartitionWork, Partitions};
-use crate::runtime::execution::template::{RunOwner, RunTemplate};
+use crate::runtime::execution::template::{
+    PartitionExec, PartitionWork, Partitions, RunOwner, RunTemplate, UpdatableCell,
+};
 use crate::runtime::resource::device::Device;
 use crate::runtime::resource::kernel::KernelRef;
 use crate::sync::{AtomicBool, AtomicU64, Ordering};
-use crate::types::{CommandKind, CommandKinds, Error, Result};
 use crate::util::console;
 use crate::util::deferred_drop::{Failure, drop_later};
 
@@ -139,7 +138,7 @@ impl CommandTemplate {
 
 /// The plan of a single command.
 fn plan_of_one(kind: CommandKind, device: Option<&Device>) -> Result<Plan> {
-    let device = device.map_or_else(crate::types::DeviceId::unique, Device::id);
+    let device = device.map_or_else(wakegraph_hal::DeviceId::unique, Device::id);
     let mut graph = Graph::<()>::new();
     // An empty node would have no partition.
     let kind = if kind == CommandKind::HostTask { kind } else { CommandKind::Kernel };

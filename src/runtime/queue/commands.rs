@@ -7,8 +7,8 @@ use std::sync::Arc;
 
 use bytemuck::Pod;
 use smallvec::SmallVec;
+use wakegraph_hal::{self as hal, AccessMode, Advice, CommandKind, Error, ErrorKind, Range, Result};
 
-use crate::hal::{self, Advice};
 use crate::runtime::builder::memory_command::{MemoryCommand, Transfer};
 use crate::runtime::builder::{Graph, host_accesses};
 use crate::runtime::execution::accesses::UsedAllocation;
@@ -16,21 +16,18 @@ use crate::runtime::execution::executable_graph::ExecutableGraph;
 use crate::runtime::execution::host_guard::{HostAccesses, TaskOutput};
 use crate::runtime::execution::host_task::HostTask;
 use crate::runtime::execution::run::Run;
-use crate::runtime::execution::submission::Event;
-use crate::runtime::execution::submission::Submission;
+use crate::runtime::execution::submission::{Event, Submission};
 use crate::runtime::execution::submit;
 use crate::runtime::finalize;
-use crate::runtime::queue::Queue;
 use crate::runtime::queue::command::QueueCommand;
 use crate::runtime::queue::recording::{Recorder, RecordingInner, connect};
-use crate::runtime::queue::{Barrier, QueueInner};
+use crate::runtime::queue::{Barrier, Queue, QueueInner};
 use crate::runtime::resource::buffer::Buffer;
 use crate::runtime::resource::kernel::KernelCall;
 use crate::runtime::resource::memory_arg::{CopySource, MemoryArg, Operand};
 use crate::runtime::resource::rect::RectCopy;
 use crate::runtime::resource::scratch;
 use crate::sync::Ordering;
-use crate::types::{AccessMode, CommandKind, Error, ErrorKind, Range, Result};
 
 /// The commands of a [`Queue`] with a wait list, made by [`Queue::after`].
 #[derive(Clone)]

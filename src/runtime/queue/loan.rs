@@ -8,8 +8,8 @@ use std::sync::{Arc, OnceLock};
 
 use bytemuck::Pod;
 use smallvec::smallvec;
+use wakegraph_hal::{self as hal, AccessMode, Error, ErrorKind, QueueOrder, Result};
 
-use crate::hal::{self, QueueOrder};
 use crate::runtime::completion::turn::take_turn;
 use crate::runtime::completion::wakers::wake_after_locks;
 use crate::runtime::execution::accesses::UsedAllocation;
@@ -23,7 +23,6 @@ use crate::runtime::resource::allocation::View;
 use crate::runtime::resource::buffer::Buffer;
 use crate::runtime::resource::native_event::NativeEvent;
 use crate::runtime::resource::scratch;
-use crate::types::{AccessMode, Error, ErrorKind, Result};
 
 /// Device memory that another library may use, by the [address](Buffer::address) of the buffer: made by
 /// [`Buffer::lend`]. Submissions and guards that conflict with the use wait until the loan is dropped, and

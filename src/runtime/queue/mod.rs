@@ -29,14 +29,15 @@ use std::collections::VecDeque;
 use std::fmt::{self, Debug};
 use std::sync::Arc;
 
-use parking_lot::Mutex;
-use smallvec::SmallVec;
-
+use command::{CommandTemplate, FirstFailure};
 pub use commands::CommandBuilder;
 pub use loan::Loan;
+use parking_lot::Mutex;
+use recording::Recorder;
 pub use recording::Recording;
+use smallvec::SmallVec;
+use wakegraph_hal::{Error, ErrorKind, QueueOrder, Result};
 
-use crate::hal::QueueOrder;
 use crate::runtime::builder::recorded_queues::RecordedQueueId;
 use crate::runtime::completion::turn::take_turn;
 use crate::runtime::execution::executable::ExecutableId;
@@ -44,10 +45,7 @@ use crate::runtime::execution::run::Run;
 use crate::runtime::execution::submission::Event;
 use crate::runtime::resource::device::Device;
 use crate::sync::{AtomicBool, AtomicU32, Ordering};
-use crate::types::{Error, ErrorKind, Result};
 use crate::util::AdaptiveSpin;
-use command::{CommandTemplate, FirstFailure};
-use recording::Recorder;
 
 /// A queue of a device: its commands run at once, or become nodes of a graph while the queue
 /// [records](crate::Graph::record). Clones are handles to the same queue.

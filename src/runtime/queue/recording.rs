@@ -6,16 +6,15 @@ use std::panic::Location;
 use std::sync::{Arc, Weak};
 
 use parking_lot::Mutex;
+use wakegraph_hal::{Error, ErrorKind, Result};
 
 use crate::graph::NodeId;
 use crate::runtime::builder::Graph;
 use crate::runtime::builder::recorded_queues::RecordedNodes;
 use crate::runtime::execution::run::Run;
 use crate::runtime::execution::submission::{Event, EventRecording};
-use crate::runtime::queue::Queue;
-use crate::runtime::queue::{Barrier, QueueInner, QueueState};
+use crate::runtime::queue::{Barrier, Queue, QueueInner, QueueState};
 use crate::sync::Ordering;
-use crate::types::{Error, ErrorKind, Result};
 
 impl Graph {
     /// Records the commands of queues: until the guard is dropped, each becomes a node of this graph instead

@@ -4,8 +4,8 @@ use std::fmt::{self, Debug};
 use std::sync::Arc;
 
 use parking_lot::Mutex;
+use wakegraph_hal::{QueueOrder, Result};
 
-use crate::hal::QueueOrder;
 use crate::runtime::builder::recorded_queues::RecordedQueueId;
 use crate::runtime::completion::wakers::wake_after_locks;
 use crate::runtime::execution::conflicts;
@@ -23,7 +23,6 @@ use crate::runtime::queue::{Barrier, QueueInner, QueueState, Tail};
 use crate::runtime::resource::device::Device;
 use crate::runtime::resource::native_event::NativeEvent;
 use crate::sync::{AtomicBool, AtomicU32, Ordering};
-use crate::types::Result;
 
 /// On devices whose queues are all in order, the commands of an out-of-order queue are spread over so many.
 const DEVICE_QUEUES: usize = 4;
@@ -224,7 +223,7 @@ impl QueueInner {
     }
 
     /// Notes the error of a command that was refused.
-    pub(super) fn refused(&self, error: crate::types::Error) -> crate::types::Error {
+    pub(super) fn refused(&self, error: wakegraph_hal::Error) -> wakegraph_hal::Error {
         self.failures.record(error.clone());
         self.device.metrics().refused(error.kind());
         error

@@ -3,11 +3,12 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
+use wakegraph_hal::fake::{FakeControl, FakeDevice, FakeOptions};
+use wakegraph_hal::{Error, ErrorKind, Range, RangeBound};
+
 use crate::kernel::RawKernel;
 use crate::runtime::execution::run::runs_looked_at;
 use crate::runtime::{Device, Event, Graph, Queue};
-use crate::testing::{FakeControl, FakeDevice, FakeOptions};
-use crate::types::{Error, ErrorKind, Range, RangeBound};
 use crate::write;
 
 fn manual_device() -> (Device, FakeControl) {

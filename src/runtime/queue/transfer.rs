@@ -8,6 +8,7 @@ use std::panic::Location;
 use std::sync::Arc;
 
 use bytemuck::Pod;
+use wakegraph_hal::{AccessMode, Error, ErrorKind, Result};
 
 use crate::runtime::builder::memory_command::{MemoryCommand, Transfer};
 use crate::runtime::completion::turn::{give_way, take_turn};
@@ -23,7 +24,6 @@ use crate::runtime::resource::allocation::{Allocation, View};
 use crate::runtime::resource::buffer::Buffer;
 use crate::runtime::resource::host_buffer::HostBuffer;
 use crate::runtime::resource::scratch;
-use crate::types::{AccessMode, Error, ErrorKind, Result};
 use crate::util::parallel_copy;
 
 impl<T: Pod> Buffer<T> {
@@ -286,9 +286,9 @@ impl StagingSlot {
 #[allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 mod tests {
     use futures::FutureExt as _;
+    use wakegraph_hal::fake::{FakeControl, FakeDevice, FakeOptions};
 
     use super::*;
-    use crate::testing::{FakeControl, FakeDevice, FakeOptions};
     use crate::{Device, Graph};
 
     fn manual_device() -> (Device, FakeControl) {

@@ -3,9 +3,10 @@
 use std::fmt::{self, Debug};
 use std::sync::Arc;
 
-use crate::hal;
+use wakegraph_hal as hal;
+use wakegraph_hal::{Access, AccessMode, Error, ErrorKind, Result};
+
 use crate::runtime::resource::device::Device;
-use crate::types::{Access, AccessMode, Error, ErrorKind, Result};
 use crate::util::attachment::Attachment;
 use crate::util::metrics::Tally;
 

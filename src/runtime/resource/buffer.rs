@@ -6,10 +6,10 @@ use std::ops::RangeBounds;
 use std::sync::Arc;
 
 use bytemuck::Pod;
+use wakegraph_hal::{ResourceId, Result};
 
 use crate::runtime::resource::allocation::{Allocation, View, byte_len};
 use crate::runtime::resource::device::Device;
-use crate::types::{ResourceId, Result};
 
 /// Device memory holding `len` elements of `T`: a reference-counted view of an allocation.
 ///

@@ -10,14 +10,15 @@ use std::sync::{Arc, LazyLock, OnceLock, Weak};
 use dashmap::DashMap;
 use parking_lot::Mutex;
 use tokio::sync::watch;
+use wakegraph_hal::{
+    self as hal, Capabilities, CommandKinds, DeviceId, DeviceInfo, Error, ErrorKind, Result,
+};
 
 use crate::backend;
-use crate::hal::{self, Capabilities, DeviceInfo};
 use crate::runtime::completion::reactor::Reactor;
 use crate::runtime::completion::wake_policy::WakePolicy;
 use crate::runtime::resource::health::{Health, HealthCell, Stall};
 use crate::runtime::resource::host_pool::HostPool;
-use crate::types::{CommandKinds, DeviceId, Error, ErrorKind, Result};
 use crate::util::attachment::Attachment;
 use crate::util::fork;
 use crate::util::metrics::DeviceMetrics;

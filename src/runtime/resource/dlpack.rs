@@ -13,10 +13,10 @@ use std::ptr::{self, NonNull};
 use std::slice;
 
 use bytemuck::Pod;
+use wakegraph_hal::{Error, ErrorKind, Result};
 
 use crate::runtime::resource::buffer::Buffer;
 use crate::runtime::resource::device::Device;
-use crate::types::{Error, ErrorKind, Result};
 use crate::util::panics::catch_and_log;
 
 /// The version of the standard that a tensor follows.

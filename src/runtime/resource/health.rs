@@ -6,9 +6,9 @@ use std::task::{Wake, Waker};
 
 use parking_lot::Mutex;
 use tokio::sync::watch;
+use wakegraph_hal::Error;
 
 use crate::runtime::completion::wakers::wake_or_defer;
-use crate::types::Error;
 
 /// Whether a device can be relied on. See [`Device::health`](crate::Device::health).
 #[derive(Clone, Debug, Default)]

@@ -6,11 +6,11 @@ use std::ops::RangeBounds;
 use std::sync::Arc;
 
 use bytemuck::Pod;
+use wakegraph_hal::{ResourceId, Result};
 
 use crate::runtime::resource::allocation::{Allocation, View, byte_len};
 use crate::runtime::resource::device::Device;
 use crate::runtime::resource::host_pool::HostPoolStats;
-use crate::types::{ResourceId, Result};
 
 /// Pinned host memory holding `len` elements of `T`: the host's side of copies, and what host tasks
 /// read and write.

@@ -7,9 +7,7 @@ use std::ptr::NonNull;
 use std::sync::{Arc, Weak};
 
 use parking_lot::Mutex;
-
-use crate::hal::{Memory, MemoryKind, UsmPointer};
-use crate::types::{DeviceId, ErrorKind, ResourceId, Result};
+use wakegraph_hal::{DeviceId, ErrorKind, Memory, MemoryKind, ResourceId, Result, UsmPointer};
 
 /// The memory of dropped host buffers, by its length.
 ///
@@ -230,13 +228,13 @@ impl Memory for PooledMemory {
     }
 
     unsafe fn write(&self, offset: usize, bytes: &[u8]) -> Result<()> {
-        crate::hal::support::refusal::check_range(offset, bytes.len(), self.len)?;
+        wakegraph_hal::support::refusal::check_range(offset, bytes.len(), self.len)?;
         // SAFETY: passed on to the caller.
         unsafe { self.memory().write(offset, bytes) }
     }
 
     unsafe fn read(&self, offset: usize, bytes: &mut [u8]) -> Result<()> {
-        crate::hal::support::refusal::check_range(offset, bytes.len(), self.len)?;
+        wakegraph_hal::support::refusal::check_range(offset, bytes.len(), self.len)?;
         // SAFETY: passed on to the caller.
         unsafe { self.memory().read(offset, bytes) }
     }
@@ -245,13 +243,14 @@ impl Memory for PooledMemory {
 #[cfg(test)]
 #[allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 mod tests {
+    use wakegraph_hal::fake::{FakeDevice, FakeOptions};
+
     use super::*;
-    use crate::testing::{FakeDevice, FakeOptions};
     use crate::{Device, Graph};
 
     const PAGE: usize = 4096;
 
-    fn fake(options: FakeOptions) -> (Device, crate::testing::FakeControl) {
+    fn fake(options: FakeOptions) -> (Device, wakegraph_hal::fake::FakeControl) {
         let (device, control) = FakeDevice::open(options);
         (Device::from_hal(device), control)
     }

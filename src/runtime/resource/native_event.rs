@@ -4,9 +4,10 @@
 use std::ffi::c_void;
 use std::sync::Arc;
 
-use crate::hal;
+use wakegraph_hal as hal;
+use wakegraph_hal::Result;
+
 use crate::runtime::resource::device::Device;
-use crate::types::Result;
 
 /// An event of another library that uses the same driver: what
 /// [`SubmitBuilder::after_native`](crate::SubmitBuilder::after_native) waits for.

@@ -3,8 +3,9 @@
 use std::fmt::{self, Debug};
 use std::sync::atomic::{AtomicU32, Ordering};
 
+use wakegraph_hal::{Error, ErrorKind, Result};
+
 use crate::runtime::resource::device::Device;
-use crate::types::{Error, ErrorKind, Result};
 
 /// How many devices are profiled: submissions read this, and no more where there is none.
 static PROFILED: AtomicU32 = AtomicU32::new(0);

@@ -8,12 +8,11 @@ use std::ptr::NonNull;
 use std::sync::Arc;
 
 use bytemuck::Pod;
+use wakegraph_hal::{DeviceId, Error, ErrorKind, Memory, MemoryKind, ResourceId, Result, UsmPointer};
 
-use crate::hal::{Memory, MemoryKind, UsmPointer};
 use crate::runtime::resource::allocation::{Allocation, View, byte_len};
 use crate::runtime::resource::buffer::Buffer;
 use crate::runtime::resource::device::Device;
-use crate::types::{DeviceId, Error, ErrorKind, ResourceId, Result};
 use crate::util::deferred_drop::drop_later;
 
 /// Memory at an address. Commands get the address in the place of a memory object.

@@ -1,6 +1,6 @@
 //! Rectangular copies in elements.
 
-use crate::types::{Error, ErrorKind, Pitch, Rect, Result};
+use wakegraph_hal::{Error, ErrorKind, Pitch, Rect, Result};
 
 /// Where a rectangle lies in a buffer, in elements.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]

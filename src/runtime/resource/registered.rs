@@ -11,12 +11,11 @@ use std::sync::Arc;
 
 use bytemuck::Pod;
 use parking_lot::Mutex;
+use wakegraph_hal::{Error, ErrorKind, Memory, ResourceId, Result, UserMemory};
 
-use crate::hal::{Memory, UserMemory};
 use crate::runtime::resource::allocation::{Allocation, View, byte_len};
 use crate::runtime::resource::device::Device;
 use crate::runtime::resource::host_buffer::HostBuffer;
-use crate::types::{Error, ErrorKind, ResourceId, Result};
 use crate::util::deferred_drop::drop_later;
 
 /// Memory of the application that copies read `len` elements of `T` from: a mapped file, a `Bytes`, a static.

@@ -10,12 +10,15 @@ use std::collections::{HashMap, HashSet};
 use std::ptr::NonNull;
 use std::sync::Arc;
 
-use crate::hal::{Command, KernelArg, KernelLaunch, Memory, MemoryKind, MemoryView, UsmPointer};
+use wakegraph_hal::{
+    Access, AccessMode, Command, DeviceId, Error, ErrorKind, KernelArg, KernelLaunch, Memory, MemoryKind,
+    MemoryView, ResourceId, Result, UsmPointer,
+};
+
 use crate::plan::{ArenaSize, Origin, Plan, Transient};
 use crate::runtime::resource::allocation::{Allocation, View};
 use crate::runtime::resource::device::Device;
 use crate::runtime::resource::scratch_arena::ScratchArena;
-use crate::types::{Access, AccessMode, DeviceId, Error, ErrorKind, ResourceId, Result};
 
 /// Offsets are multiples of this, if the device does not need more: what allocations are aligned to.
 const ALIGNMENT: usize = 256;

@@ -5,10 +5,10 @@ use std::fmt::{self, Debug};
 use std::sync::Arc;
 
 use parking_lot::Mutex;
+use wakegraph_hal::{DeviceId, Result};
 
 use crate::runtime::resource::allocation::Allocation;
 use crate::runtime::resource::device::Device;
-use crate::types::{DeviceId, Result};
 
 /// Memory for the [scratch buffers](crate::Graph::scratch) of several executables, which take as
 /// much as the largest of them.

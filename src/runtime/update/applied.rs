@@ -5,9 +5,9 @@ use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 
 use futures::channel::oneshot;
+use wakegraph_hal::{Error, ErrorKind, Result};
 
 use crate::runtime::completion::turn::Turn;
-use crate::types::{Error, ErrorKind, Result};
 
 /// The future of an update: resolves when it has been applied, or to why it has not. Dropping it
 /// detaches the update.

@@ -2,6 +2,8 @@
 
 use std::sync::Arc;
 
+use wakegraph_hal::{Error, Result};
+
 use crate::runtime::execution::executable::{ExecutableInner, ExecutableState};
 use crate::runtime::execution::run::{Predecessor, Replaced};
 use crate::runtime::execution::submit::check_launched;
@@ -11,7 +13,6 @@ use crate::runtime::update::change::Change;
 use crate::runtime::update::nodes::{self, Nodes};
 use crate::runtime::update::replace::Recorded;
 use crate::runtime::update::turn::Turn;
-use crate::types::{Error, Result};
 
 /// How an attempt to apply an update went.
 pub(super) enum Attempt {

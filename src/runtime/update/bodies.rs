@@ -7,6 +7,8 @@
 use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
 
+use wakegraph_hal::{Access, Error, ErrorKind, Result};
+
 use crate::graph::{self, Content};
 use crate::plan::Origin;
 use crate::runtime::builder::command::{Command, Control};
@@ -19,7 +21,6 @@ use crate::runtime::finalize::options::FinalizeOptions;
 use crate::runtime::finalize::updatable::CurrentGraph;
 use crate::runtime::update::draft::{Draft, Lowered};
 use crate::runtime::update::race_check;
-use crate::types::{Access, Error, ErrorKind, Result};
 
 /// The conditionals and loops around nodes that an update names, as they are before it.
 pub(super) struct Surroundings {

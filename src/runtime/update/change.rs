@@ -2,12 +2,13 @@
 
 use std::collections::HashSet;
 
+use wakegraph_hal::Result;
+
 use crate::runtime::execution::executable::ExecutableInner;
 use crate::runtime::finalize::updatable::{Accesses, Brings, CurrentGraph, Updatable};
 use crate::runtime::update::drafts::{self, Drafts};
 use crate::runtime::update::replace::Recorded;
 use crate::runtime::update::step::{Steps, UpdateStep};
-use crate::types::Result;
 
 /// What to change.
 pub(crate) enum Change {

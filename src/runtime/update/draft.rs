@@ -3,7 +3,9 @@
 
 use std::sync::Arc;
 
-use crate::hal;
+use wakegraph_hal as hal;
+use wakegraph_hal::{Access, CommandKind, Error, ErrorKind, Result};
+
 use crate::plan::Origin;
 use crate::runtime::builder::command::{Command, accesses};
 use crate::runtime::builder::memory_command::MemoryCommand;
@@ -12,7 +14,6 @@ use crate::runtime::finalize::updatable::CurrentGraph;
 use crate::runtime::resource::allocation::{Allocation, View};
 use crate::runtime::resource::kernel::{KernelCall, KernelRef};
 use crate::runtime::update::step::{NodeChange, StagedOperands, Steps, UpdateStep};
-use crate::types::{Access, CommandKind, Error, ErrorKind, Result};
 
 /// What becomes of one node.
 pub(crate) struct Draft {

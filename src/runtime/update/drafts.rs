@@ -2,6 +2,8 @@
 
 use std::sync::Arc;
 
+use wakegraph_hal::{Error, Result};
+
 use crate::graph;
 use crate::plan::Origin;
 use crate::runtime::builder::command::Command;
@@ -11,7 +13,6 @@ use crate::runtime::finalize::updatable::{CurrentGraph, Updatable};
 use crate::runtime::update::bodies::{ChangedBodies, Surroundings};
 use crate::runtime::update::draft::Draft;
 use crate::runtime::update::step::{NodeChange, StagedOperands, Steps, UpdateStep};
-use crate::types::{Error, Result};
 
 /// What an update makes of all nodes that it names.
 #[derive(Default)]

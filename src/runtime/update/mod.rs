@@ -45,7 +45,12 @@ use std::fmt::{self, Debug};
 use std::panic::Location;
 use std::sync::Arc;
 
+pub use applied::Applied;
 use bytemuck::Pod;
+use change::Change;
+use sequencing::apply;
+use step::{NodeChange, StagedOperands, Steps, UpdateStep};
+use wakegraph_hal::Range;
 
 use crate::graph::NodePath;
 use crate::runtime::builder::command_group::CommandGroup;
@@ -60,11 +65,6 @@ use crate::runtime::resource::buffer::Buffer;
 use crate::runtime::resource::kernel::KernelCall;
 use crate::runtime::resource::memory_arg::{CopySource, MemoryArg};
 use crate::runtime::resource::rect::RectCopy;
-use crate::types::Range;
-pub use applied::Applied;
-use change::Change;
-use sequencing::apply;
-use step::{NodeChange, StagedOperands, Steps, UpdateStep};
 
 /// Updates.
 impl ExecutableGraph {

@@ -3,8 +3,11 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use wakegraph_hal::{
+    self as hal, Access, CommandBufferId, CommandHandle, CommandUpdate, Error, ErrorKind, Range, Result,
+};
+
 use crate::graph;
-use crate::hal::{self, CommandBufferId, CommandHandle, CommandUpdate};
 use crate::runtime::builder::command::Command;
 use crate::runtime::execution::executable::ExecutableInner;
 use crate::runtime::execution::host_task::HostTask;
@@ -18,7 +21,6 @@ use crate::runtime::update::draft::{Draft, Lowered};
 use crate::runtime::update::drafts::Drafts;
 use crate::runtime::update::race_check::{self, Changed};
 use crate::runtime::update::step::Steps;
-use crate::types::{Access, Error, ErrorKind, Range, Result};
 
 /// Checked changes.
 pub(super) struct Nodes<'a> {

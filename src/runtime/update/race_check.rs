@@ -10,12 +10,12 @@
 use std::collections::HashSet;
 
 use smallvec::SmallVec;
+use wakegraph_hal::{Access, Error, ErrorKind, ResourceId, Result};
 
 use crate::graph::{self, AccessTracker};
 use crate::plan::Origin;
 use crate::runtime::builder::command::Command;
 use crate::runtime::finalize::updatable::CurrentGraph;
-use crate::types::{Access, Error, ErrorKind, ResourceId, Result};
 
 /// The new accesses of one node.
 pub(super) struct Changed<'a> {

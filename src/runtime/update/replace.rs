@@ -3,8 +3,9 @@
 use std::collections::HashSet;
 use std::sync::Arc;
 
+use wakegraph_hal::{self as hal, CommandHandle, CommandKind, CommandUpdate, Error, ErrorKind, Result};
+
 use crate::graph::{self, Content};
-use crate::hal::{self, CommandHandle, CommandUpdate};
 use crate::plan::{GraphInstance, Origin, Plan};
 use crate::runtime::builder::Graph;
 use crate::runtime::builder::command::Command;
@@ -17,7 +18,6 @@ use crate::runtime::finalize::uses::Uses;
 use crate::runtime::finalize::{self, Source};
 use crate::runtime::resource::scratch::Places;
 use crate::sync::Ordering;
-use crate::types::{CommandKind, Error, ErrorKind, Result};
 
 /// Another graph, recorded for the partitions of the executable. Recording loads kernels and calls
 /// the closures of native commands, so it comes before any lock is taken.

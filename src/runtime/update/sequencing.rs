@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use futures::channel::oneshot;
 use tokio::runtime::Handle;
+use wakegraph_hal::{Error, ErrorKind, Result};
 
 use crate::runtime::completion::spawn::spawn;
 use crate::runtime::completion::wakers::wake_after_locks;
@@ -15,7 +16,6 @@ use crate::runtime::update::applied::Applied;
 use crate::runtime::update::apply::{Attempt, try_apply};
 use crate::runtime::update::change::Change;
 use crate::runtime::update::turn::Turn;
-use crate::types::{Error, ErrorKind, Result};
 
 /// Applies a change now, or takes a turn behind what was submitted so far.
 pub(crate) fn apply(executable: &Arc<ExecutableInner>, change: Result<Change>) -> Applied {

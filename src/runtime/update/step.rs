@@ -3,8 +3,10 @@
 use std::panic::Location;
 use std::sync::{Arc, OnceLock};
 
+use wakegraph_hal as hal;
+use wakegraph_hal::{AccessMode, CommandKind, Error, ErrorKind, Range, Result};
+
 use crate::graph::NodePath;
-use crate::hal;
 use crate::plan::Origin;
 use crate::runtime::builder::binding::Parameter;
 use crate::runtime::builder::command::{Command, Group};
@@ -13,7 +15,6 @@ use crate::runtime::finalize::updatable::{Accesses, CurrentGraph};
 use crate::runtime::resource::allocation::View;
 use crate::runtime::resource::host_buffer::HostBuffer;
 use crate::runtime::resource::kernel::{CallArg, KernelCall};
-use crate::types::{AccessMode, CommandKind, Error, ErrorKind, Range, Result};
 
 /// Everything that an update changes.
 #[derive(Default)]

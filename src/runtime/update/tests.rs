@@ -7,13 +7,13 @@ use std::task::{Context, Wake, Waker};
 use std::thread::{self, Thread};
 use std::time::{Duration, Instant};
 
-use crate::kernel::RawKernel;
 use parking_lot::Mutex;
 use tokio::sync::{Semaphore, SemaphorePermit};
+use wakegraph_hal::fake::{FakeDevice, FakeOptions};
 
+use crate::kernel::RawKernel;
 use crate::runtime::execution::conflicts::{Register, registers_locked};
 use crate::runtime::{Buffer, Device, ExecutableGraph, FinalizeOptions, Graph};
-use crate::testing::{FakeDevice, FakeOptions};
 use crate::{ErrorKind, NodeId, Range, RangeBound};
 
 crate::kernel! {

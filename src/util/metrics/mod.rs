@@ -11,12 +11,12 @@ mod handles;
 use std::sync::{Arc, LazyLock, OnceLock};
 use std::time::Instant;
 
+use handles::{Counter, Gauge, Histogram, counter, describe, gauge, has_listener, histogram};
 use parking_lot::Mutex;
+use wakegraph_hal::ErrorKind;
 
 use crate::sync::{AtomicU8, Ordering};
-use crate::types::ErrorKind;
 use crate::util::panics::catch_and_log;
-use handles::{Counter, Gauge, Histogram, counter, describe, gauge, has_listener, histogram};
 
 const RUNS: &str = "wakegraph_runs_total";
 const RUNS_FAILED: &str = "wakegraph_runs_failed_total";

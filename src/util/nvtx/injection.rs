@@ -7,10 +7,9 @@
 
 use std::ffi::{CStr, c_char, c_int, c_uint, c_void};
 use std::marker::PhantomData;
-use std::mem;
-use std::ptr;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicPtr, Ordering};
+use std::{mem, ptr};
 
 /// Where a tool writes the address of a function.
 type Slot = AtomicPtr<c_void>;

@@ -20,7 +20,11 @@ use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use parking_lot::{Condvar, Mutex};
+use poller::{Added, AllFound, InFlight, Poller, dispatch};
+use schedule::{By, Entry};
+use task::TaskState;
 use tokio::runtime::Handle;
+use wakegraph_hal::{Error, ErrorKind, Result};
 
 use crate::runtime::completion::clock::{nanoseconds, now};
 use crate::runtime::completion::estimate::Estimate;
@@ -29,11 +33,7 @@ use crate::runtime::completion::submitter::Submitter;
 use crate::runtime::completion::tuning::{Host, Tuning};
 use crate::runtime::completion::wake_policy::WakePolicy;
 use crate::sync::{AtomicBool, AtomicU32, AtomicU64, Ordering};
-use crate::types::{Error, ErrorKind, Result};
 use crate::util::panics::catch_and_log;
-use poller::{Added, AllFound, InFlight, Poller, dispatch};
-use schedule::{By, Entry};
-use task::TaskState;
 
 /// Handle to a device's reactor, which holds what is in flight. Its thread, and its task if there
 /// is one, end when it is [closed](Self::close) and nothing is in flight any more.

@@ -7,6 +7,7 @@
 use std::sync::Arc;
 
 use smallvec::SmallVec;
+use wakegraph_hal::Result;
 
 use crate::runtime::completion::estimate::Sample;
 use crate::runtime::completion::pending::Pending;
@@ -15,7 +16,6 @@ use crate::runtime::completion::reactor::schedule::{By, Entry, Found, Schedule, 
 use crate::runtime::completion::tuning::Tuning;
 use crate::runtime::completion::wakers::wake_after_locks;
 use crate::sync::Ordering;
-use crate::types::Result;
 use crate::util::panics::catch_and_log;
 
 pub(super) struct Poller {

@@ -8,6 +8,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::runtime::Handle;
+use wakegraph_hal::Result;
 
 use crate::runtime::completion::clock::now;
 use crate::runtime::completion::reactor::poller::{AllFound, dispatch};
@@ -17,7 +18,6 @@ use crate::runtime::completion::reactor::{Inbox, ReactorInner};
 use crate::runtime::completion::spawn::spawn;
 use crate::runtime::completion::tuning::Host;
 use crate::sync::Ordering;
-use crate::types::Result;
 
 /// What the inbox knows of the task.
 pub(super) struct TaskState {
@@ -162,10 +162,10 @@ impl Drop for ReactorTask {
 mod tests {
     use tokio::runtime::{Builder, Runtime};
     use tokio::task::yield_now;
+    use wakegraph_hal::fake::{FakeControl, FakeDevice, FakeOptions};
 
     use super::{Host, now};
     use crate::runtime::{Device, ExecutableGraph, Graph, WakePolicy};
-    use crate::testing::{FakeControl, FakeDevice, FakeOptions};
 
     fn setup() -> (Device, FakeControl, ExecutableGraph) {
         let (device, control) = FakeDevice::open(FakeOptions::new().manual(true).notifies(false));

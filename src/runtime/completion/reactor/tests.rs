@@ -3,6 +3,8 @@ use std::thread::yield_now;
 use std::time::Duration;
 
 use parking_lot::Mutex;
+use wakegraph_hal::Result;
+use wakegraph_hal::fake::{FakeDevice, FakeOptions};
 
 use crate::runtime::completion::clock::now;
 use crate::runtime::completion::estimate::Sample;
@@ -12,8 +14,6 @@ use crate::runtime::completion::submitter::Submitter;
 use crate::runtime::completion::wake_policy::WakePolicy;
 use crate::runtime::{Device, Graph};
 use crate::sync::{AtomicBool, Ordering};
-use crate::testing::{FakeDevice, FakeOptions};
-use crate::types::Result;
 
 #[test]
 fn its_thread_runs_before_anything_can_be_submitted() {

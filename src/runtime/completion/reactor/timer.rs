@@ -3,12 +3,10 @@
 use std::io;
 use std::time::Duration;
 
-use tokio::runtime::Handle;
-
-use crate::types::{Error, ErrorKind, Result};
-
 #[cfg(target_os = "linux")]
 pub(super) use timerfd::Timer;
+use tokio::runtime::Handle;
+use wakegraph_hal::{Error, ErrorKind, Result};
 
 #[cfg(target_os = "linux")]
 mod timerfd {

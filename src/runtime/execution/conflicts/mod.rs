@@ -31,14 +31,14 @@ mod register;
 use std::sync::Arc;
 
 use parking_lot::{Mutex, MutexGuard};
+pub(crate) use register::Register;
 use smallvec::SmallVec;
+use wakegraph_hal::{Access, AccessMode, Error, ErrorKind, Result};
 
 use crate::runtime::execution::accesses::{Contested, MergedAccesses, UsedAllocation};
 use crate::runtime::execution::executable::{ExecutableId, ExecutableInner, ExecutableState};
 use crate::runtime::execution::run::{FenceGuard, FenceHolder, Predecessor, Predecessors, Run};
 use crate::runtime::resource::allocation::{Allocation, View};
-use crate::types::{Access, AccessMode, Error, ErrorKind, Result};
-pub(crate) use register::Register;
 
 /// Takes a place in the order for a guard, which waits for its [turn](FenceGuard::turn).
 pub(crate) fn acquire(view: &View, mode: AccessMode, holder: FenceHolder) -> FenceGuard {
@@ -232,10 +232,10 @@ pub(crate) fn registers_locked() -> usize {
 mod tests {
     use std::cell::Cell;
 
-    use crate::runtime::{Device, ExecutableGraph, Graph};
-    use crate::testing::{FakeControl, FakeDevice, FakeOptions};
+    use wakegraph_hal::fake::{FakeControl, FakeDevice, FakeOptions};
 
     use super::*;
+    use crate::runtime::{Device, ExecutableGraph, Graph};
 
     thread_local! {
         /// How many registers this thread has locked.

@@ -3,13 +3,14 @@
 use std::sync::atomic::{Ordering, fence};
 use std::sync::{Arc, Weak};
 
+use wakegraph_hal::Access;
+
 use crate::runtime::execution::accesses::{MergedAccesses, conflict, covers};
 use crate::runtime::execution::executable::{ExecutableId, ExecutableInner, ExecutableState};
 use crate::runtime::execution::run::{
     Awaited, Fence, FenceGuard, FenceHolder, GuardAhead, Predecessor, Predecessors,
 };
 use crate::runtime::resource::allocation::Allocation;
-use crate::types::Access;
 
 /// What the order between executables and guards knows about one allocation.
 #[derive(Default)]
@@ -369,11 +370,11 @@ pub(super) mod tests {
     use std::cell::Cell;
 
     use proptest::prelude::*;
+    use wakegraph_hal::ResourceId;
 
     use super::*;
     use crate::runtime::execution::accesses::merged;
     use crate::runtime::execution::accesses::tests::accesses;
-    use crate::types::ResourceId;
 
     thread_local! {
         /// How many uses this thread has looked at, to find what a new one has to wait for.

@@ -6,7 +6,8 @@
 
 use std::sync::Arc;
 
-use crate::hal::EventStatus;
+use wakegraph_hal::{Error, ErrorKind, EventStatus, Result};
+
 use crate::runtime::completion::clock;
 use crate::runtime::completion::estimate::Sample;
 use crate::runtime::completion::pending::Pending;
@@ -17,7 +18,6 @@ use crate::runtime::execution::run::{ENQUEUED, FAILED, Predecessor, Run, RunInne
 use crate::runtime::execution::template::{PartitionExec, RunOwner, RunTemplate};
 use crate::runtime::resource::device::Device;
 use crate::sync::{Ordering, fence};
-use crate::types::{Error, ErrorKind, Result};
 use crate::util::deferred_drop::{Failure, drop_later};
 use crate::util::panics::catch_and_log;
 
@@ -468,10 +468,10 @@ mod tests {
     use tracing::field::{Field, Visit};
     use tracing::{Event, Subscriber};
     use tracing_subscriber::layer::{Context, Layer, SubscriberExt as _};
+    use wakegraph_hal::ErrorKind;
+    use wakegraph_hal::fake::{FakeDevice, FakeOptions};
 
     use crate::runtime::{Device, Graph};
-    use crate::testing::{FakeDevice, FakeOptions};
-    use crate::types::ErrorKind;
 
     #[derive(Debug)]
     struct Unspeakable;
@@ -594,14 +594,14 @@ mod polling_tests {
     use std::time::Duration;
 
     use tokio::time::timeout;
+    use wakegraph_hal::fake::{FakeDevice, FakeOptions};
+    use wakegraph_hal::{Error, ErrorKind, Range};
 
     use crate::backend::host::{self, HostOptions};
     use crate::graph::NodeId;
     use crate::kernel::RawKernel;
     use crate::runtime::completion::pending::Pending;
     use crate::runtime::{Device, Graph, Submission};
-    use crate::testing::{FakeDevice, FakeOptions};
-    use crate::types::{Error, ErrorKind, Range};
 
     /// Kernels in a chain, on two devices in turn that wait for each other; one of them fails, if
     /// that is asked for. Nobody but the submission looks.

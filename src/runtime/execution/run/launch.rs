@@ -18,8 +18,8 @@ use futures::task::AtomicWaker;
 use smallvec::{SmallVec, smallvec};
 use tokio::runtime::Handle;
 use tracing::{Instrument, Span};
+use wakegraph_hal::{self as hal, Error, ErrorKind, EventStatus, Result};
 
-use crate::hal::{self, EventStatus};
 use crate::runtime::completion::clock;
 use crate::runtime::completion::reactor::Reactor;
 use crate::runtime::completion::spawn::spawn_at;
@@ -32,7 +32,6 @@ use crate::runtime::execution::run::{ENQUEUED, Run};
 use crate::runtime::execution::template::{PartitionExec, PartitionWork, RunOwner, RunTemplate};
 use crate::runtime::resource::device::Device;
 use crate::sync::Ordering;
-use crate::types::{Error, ErrorKind, Result};
 use crate::util::nvtx::NvtxThreadRange;
 use crate::util::panics::{catch, catch_and_log};
 

@@ -13,10 +13,23 @@ use std::any::Any;
 use std::fmt::{self, Debug};
 use std::sync::Arc;
 
+pub(crate) use ending::{Ended, may_still_run};
+pub(crate) use launch::{HostScheduler, Ready, StreamTaskCall, cancelled, enqueue, enqueue_batch, watch_all};
+#[cfg(test)]
+pub(crate) use order::runs_looked_at;
+pub(crate) use order::{
+    Awaited, Fence, FenceGuard, FenceHolder, GuardAhead, Predecessor, Predecessors, with_other_devices,
+    without_failed,
+};
+use parts::{ENQUEUED, FAILED, PartitionSlot, RunExtras, SUCCEEDED, UntilEnd, WAITING};
+pub(crate) use report::{PartitionMoments, RunRecorder, RunReport, RunTrace};
 use smallvec::SmallVec;
 use tokio::time::Instant;
+use waiting::Waiting;
+pub(crate) use waiting::{SpinPlan, Timing, spin_time};
+use wakegraph_hal as hal;
+use wakegraph_hal::{DeviceId, Error, Result};
 
-use crate::hal;
 use crate::runtime::completion::clock;
 use crate::runtime::completion::latch::Latch;
 use crate::runtime::completion::reactor::Reactor;
@@ -28,23 +41,10 @@ use crate::runtime::execution::template::{PartitionExec, RunOwner, RunTemplate};
 use crate::runtime::resource::device::Device;
 use crate::runtime::resource::profiling::is_any_profiled;
 use crate::sync::{AtomicBool, AtomicU8, AtomicU32, Mutex, Ordering};
-use crate::types::{DeviceId, Error, Result};
 use crate::util::OnDemand;
 use crate::util::deferred_drop::Failure;
 use crate::util::metrics::RunMetrics;
 use crate::util::panics::{catch, catch_and_log};
-pub(crate) use ending::{Ended, may_still_run};
-pub(crate) use launch::{HostScheduler, Ready, StreamTaskCall, cancelled, enqueue, enqueue_batch, watch_all};
-#[cfg(test)]
-pub(crate) use order::runs_looked_at;
-pub(crate) use order::{
-    Awaited, Fence, FenceGuard, FenceHolder, GuardAhead, Predecessor, Predecessors, with_other_devices,
-    without_failed,
-};
-use parts::{ENQUEUED, FAILED, PartitionSlot, RunExtras, SUCCEEDED, UntilEnd, WAITING};
-pub(crate) use report::{PartitionMoments, RunRecorder, RunReport, RunTrace};
-use waiting::Waiting;
-pub(crate) use waiting::{SpinPlan, Timing, spin_time};
 
 /// One run. While in flight it owns the executable, and with it all that a device may touch;
 /// the device, the reactor or the task that will report a completion holds a reference to it.

@@ -7,6 +7,7 @@ use std::sync::atomic::AtomicU32;
 use loom::future::block_on;
 use loom::thread;
 use smallvec::SmallVec;
+use wakegraph_hal::{Access, AccessMode, CommandKinds, Error, ResourceId};
 
 use crate::graph::Graph;
 use crate::plan::{Plan, PlanOptions};
@@ -18,7 +19,6 @@ use crate::runtime::execution::run::{
 };
 use crate::runtime::execution::template::{Partitions, RunOwner, RunTemplate};
 use crate::sync::{AtomicBool, AtomicU64, Ordering};
-use crate::types::{Access, AccessMode, CommandKinds, Error, ResourceId};
 use crate::util::console;
 use crate::util::deferred_drop::Failure;
 use crate::util::metrics::DeviceMetrics;

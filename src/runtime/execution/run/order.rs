@@ -24,6 +24,7 @@ use std::task::{Context, Wake, Waker};
 use std::{iter, mem, ptr};
 
 use smallvec::SmallVec;
+use wakegraph_hal::{Access, Error, Result};
 
 use crate::runtime::completion::latch::{Latch, WaiterKey};
 use crate::runtime::completion::wakers::wake_or_defer;
@@ -31,7 +32,6 @@ use crate::runtime::execution::accesses::{MergedAccesses, conflict};
 use crate::runtime::execution::run::Run;
 use crate::runtime::resource::allocation::{Allocation, View};
 use crate::sync::{AtomicBool, Mutex, Ordering, thread_local};
-use crate::types::{Access, Error, Result};
 use crate::util::panics::catch_and_log;
 
 /// Something that has to end before something else starts.
@@ -650,9 +650,10 @@ enum ChainStep {
 mod tests {
     use std::thread::Builder;
 
+    use wakegraph_hal::fake::{FakeControl, FakeDevice, FakeOptions};
+    use wakegraph_hal::{Error, ErrorKind};
+
     use crate::runtime::{Device, Event, ExecutableGraph, Graph, Submission, WakePolicy};
-    use crate::testing::{FakeControl, FakeDevice, FakeOptions};
-    use crate::types::{Error, ErrorKind};
 
     const LINKS: usize = if cfg!(miri) { 8 } else { 100_000 };
 

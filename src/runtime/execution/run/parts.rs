@@ -6,8 +6,9 @@ use std::task::Waker;
 use futures::task::AtomicWaker;
 use smallvec::SmallVec;
 use tokio::time::Instant;
+use wakegraph_hal as hal;
+use wakegraph_hal::Result;
 
-use crate::hal;
 use crate::runtime::completion::clock;
 use crate::runtime::execution::host_task::NestedRun;
 use crate::runtime::execution::labels::Labels;
@@ -16,7 +17,6 @@ use crate::runtime::execution::run::{EndGuard, Fence, HostScheduler, Predecessor
 use crate::runtime::execution::template::PartitionExec;
 use crate::runtime::resource::device::Device;
 use crate::sync::{AtomicU8, AtomicU32, AtomicU64, Ordering};
-use crate::types::Result;
 use crate::util::deferred_drop::Failure;
 
 /// Not handed to a device or task yet. The event, reused from an earlier run, may still read complete.

@@ -12,8 +12,8 @@ use parking_lot::Mutex;
 use smallvec::SmallVec;
 use tracing::level_filters::LevelFilter;
 use tracing::{Level, Span, debug, debug_span, span_enabled, trace, trace_span};
+use wakegraph_hal::{Error, EventStatus, ResourceId, Result};
 
-use crate::hal::EventStatus;
 use crate::runtime::completion::clock;
 use crate::runtime::execution::host_task::PollLog;
 use crate::runtime::execution::labels::{Labels, list_names};
@@ -24,7 +24,6 @@ use crate::runtime::execution::run::{ENQUEUED, FAILED, Predecessor, Run, SUCCEED
 use crate::runtime::execution::template::{RunOwner, RunTemplate};
 use crate::runtime::resource::device::Device;
 use crate::sync::{AtomicU64, Ordering};
-use crate::types::{Error, ResourceId, Result};
 use crate::util::console::{self, AsyncOperation};
 use crate::util::nvtx::{self, NvtxRange, NvtxThreadRange};
 

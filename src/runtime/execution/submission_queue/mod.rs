@@ -25,9 +25,10 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 use smallvec::SmallVec;
+use submitter::SubmitterState;
 use tokio::runtime::{Handle, RuntimeFlavor};
+use wakegraph_hal::{Capabilities, Error, Priority, Progress};
 
-use crate::hal::{Capabilities, Progress};
 use crate::runtime::completion::clock;
 use crate::runtime::completion::pending::Pending;
 use crate::runtime::completion::submitter::Submitter;
@@ -38,9 +39,7 @@ use crate::runtime::execution::submission_queue::submitter::Runs;
 use crate::runtime::execution::template::{PartitionExec, RunOwner};
 use crate::runtime::resource::device::Device;
 use crate::sync::{AtomicBool, AtomicU64, Ordering};
-use crate::types::{Error, Priority};
 use crate::util::panics::catch_and_log;
-use submitter::SubmitterState;
 
 /// The runs of a device that submissions have left to its reactor's thread.
 #[derive(Default)]

@@ -4,8 +4,8 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 
 use smallvec::SmallVec;
+use wakegraph_hal::{self as hal, Error, ErrorKind, EventStatus, Result};
 
-use crate::hal::{self, EventStatus};
 use crate::runtime::completion::clock::now;
 use crate::runtime::completion::pending::Pending;
 use crate::runtime::completion::reactor::new_queue_number;
@@ -14,7 +14,6 @@ use crate::runtime::execution::submission_queue::{LeftRun, SubmissionQueue, Thre
 use crate::runtime::execution::template::PartitionExec;
 use crate::runtime::resource::device::Device;
 use crate::sync::Ordering;
-use crate::types::{Error, ErrorKind, Result};
 use crate::util::panics::{catch, catch_and_log};
 
 /// What the reactor's thread launches, and has launched.

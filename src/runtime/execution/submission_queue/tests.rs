@@ -8,13 +8,13 @@ use std::time::{Duration, Instant};
 
 use tokio::runtime::{Builder, Runtime};
 use tokio::task::yield_now;
+use wakegraph_hal::ErrorKind;
+use wakegraph_hal::fake::{FakeControl, FakeDevice, FakeOptions};
 
 use crate::runtime::completion::submitter::Submitter as _;
 use crate::runtime::execution::submission_queue::{HIGH_LOAD, ThreadState, queue_of};
 use crate::runtime::{Device, ExecutableGraph, FinalizeOptions, Graph, Submission};
 use crate::sync::Ordering;
-use crate::testing::{FakeControl, FakeDevice, FakeOptions};
-use crate::types::ErrorKind;
 
 const MANY: usize = 3 * HIGH_LOAD as usize;
 

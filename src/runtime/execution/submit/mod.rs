@@ -7,6 +7,12 @@ mod start_after;
 use std::sync::Arc;
 use std::thread;
 
+pub use builder::SubmitBuilder;
+pub(crate) use builder::Waits;
+use start::start;
+pub(crate) use start_after::{Started, start_after, start_now};
+use wakegraph_hal::{Error, Result};
+
 use crate::runtime::completion::reactor::Reactor;
 use crate::runtime::completion::wakers::wake_after_locks;
 use crate::runtime::execution::conflicts;
@@ -16,12 +22,7 @@ use crate::runtime::execution::run::{
 };
 use crate::runtime::execution::submission::Submission;
 use crate::runtime::execution::submission_queue::SubmissionQueue;
-use crate::types::{Error, Result};
 use crate::util::deferred_drop::Failure;
-pub use builder::SubmitBuilder;
-pub(crate) use builder::Waits;
-use start::start;
-pub(crate) use start_after::{Started, start_after, start_now};
 
 /// Submits behind `waits`.
 pub(crate) fn submit_after(executable: &Arc<ExecutableInner>, mut waits: Waits) -> Submission {

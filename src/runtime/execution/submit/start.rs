@@ -9,8 +9,8 @@ use futures::future::{Either, select, try_join, try_join_all};
 use smallvec::SmallVec;
 use tokio::runtime::Handle;
 use tokio::time::Instant;
+use wakegraph_hal::{self as hal, Error, ErrorKind, EventStatus, Result};
 
-use crate::hal::{self, EventStatus};
 use crate::runtime::completion::spawn::{on_thread, spawn};
 use crate::runtime::execution::deadline;
 use crate::runtime::execution::host_guard::TaskOutput;
@@ -23,7 +23,6 @@ use crate::runtime::execution::submission::Event;
 use crate::runtime::execution::template::{RunOwner, RunTemplate};
 use crate::runtime::resource::native_event::NativeEvent;
 use crate::sync::Ordering;
-use crate::types::{Error, ErrorKind, Result};
 
 /// Starts a run whose host-side predecessors have ended: enqueues what needs no host, starts what
 /// waits for nothing. The rest starts when its predecessors end. `order_events` come

@@ -4,8 +4,9 @@ use std::borrow::Cow;
 use std::sync::Arc;
 
 use tokio::runtime::Handle;
+use wakegraph_hal as hal;
+use wakegraph_hal::{DeviceId, Error, Result};
 
-use crate::hal;
 use crate::runtime::execution::run::{Predecessor, Predecessors, Run, with_other_devices};
 use crate::runtime::execution::submission::Event;
 use crate::runtime::execution::submit::builder::Waits;
@@ -14,7 +15,6 @@ use crate::runtime::execution::submit::start::{
 };
 use crate::runtime::execution::template::{RunOwner, RunTemplate};
 use crate::runtime::resource::native_event::NativeEvent;
-use crate::types::{DeviceId, Error, Result};
 
 /// A run that has started, or is to be started as soon as the caller holds no lock, or by a task.
 pub(crate) struct Started<O: RunOwner + 'static> {

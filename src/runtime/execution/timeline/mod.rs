@@ -14,12 +14,13 @@ use std::sync::Arc;
 use std::thread::ThreadId;
 use std::time::Duration;
 
+use wakegraph_hal::ResourceId;
+
 use crate::runtime::completion::clock;
 use crate::runtime::execution::host_task::PollMoments;
 use crate::runtime::execution::labels::Labels;
 use crate::runtime::execution::profile::{Clocks, DeviceClock};
 use crate::runtime::execution::run::{PartitionMoments, Run, RunRecorder, RunTrace};
-use crate::types::ResourceId;
 
 /// What ran when, on the host and on all devices, on one clock.
 ///

@@ -3,9 +3,7 @@
 use std::marker::PhantomData;
 
 use bytemuck::Pod;
-
-use crate::hal::{HostArgs, KernelArg, ParamKind, ValueBytes};
-use crate::types::Result;
+use wakegraph_hal::{HostArgs, KernelArg, ParamKind, Result, ValueBytes};
 
 /// An argument passed by value: any `Pod` value, or [`Local`] memory.
 #[diagnostic::on_unimplemented(

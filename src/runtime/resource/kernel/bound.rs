@@ -3,10 +3,10 @@
 use std::fmt::{self, Debug};
 use std::sync::Arc;
 
-use crate::hal::{KernelSources, Param, ParamKind, dialect};
+use wakegraph_hal::{Error, ErrorKind, KernelSources, Param, ParamKind, Range, RangeBound, Result, dialect};
+
 use crate::runtime::resource::kernel::ByValue;
 use crate::runtime::resource::kernel::call::CallArg;
-use crate::types::{Error, ErrorKind, Range, RangeBound, Result};
 use crate::util::panics::catch;
 
 /// The length of a slice, which is all that a kernel's bound needs to know of it.

@@ -4,13 +4,14 @@ use std::fmt;
 use std::sync::Arc;
 
 use smallvec::SmallVec;
+use wakegraph_hal::{
+    Access, AccessMode, Bytes, Error, ErrorKind, KernelArg, Param, ParamKind, Range, RangeBound, Result,
+};
 
-use crate::hal::{Bytes, KernelArg, Param, ParamKind};
 use crate::runtime::resource::allocation::{Allocation, View};
 use crate::runtime::resource::device::Device;
 use crate::runtime::resource::kernel::KernelRef;
 use crate::runtime::resource::memory_arg::Operand;
-use crate::types::{Access, AccessMode, Error, ErrorKind, Range, RangeBound, Result};
 
 /// A kernel with its arguments, made by calling the function that [`kernel!`](crate::kernel!) declares.
 #[derive(Clone, Debug)]

@@ -39,8 +39,8 @@
 /// ```
 ///
 /// # Device code
-/// `c:` is source in the [portable C dialect](crate::hal::dialect), and the other fields of
-/// [`KernelSources`](crate::hal::KernelSources) have their names. Each stands in `unsafe { .. }`,
+/// `c:` is source in the [portable C dialect](wakegraph_hal::dialect), and the other fields of
+/// [`KernelSources`](wakegraph_hal::KernelSources) have their names. Each stands in `unsafe { .. }`,
 /// behind the code for the CPU or alone, because the compiler cannot check it. By declaring it the
 /// author promises that **for every range within the [bound](#range), all lengths of the slices and
 /// of the local memory, all values of the scalars and all contents of the memory**, the code
@@ -58,7 +58,7 @@
 /// - ends.
 ///
 /// `cuda_waits: unsafe { true }` beside PTX, CUDA C++ or a cubin is a promise of its own: see
-/// [`KernelSources::cuda_waits`](crate::hal::KernelSources::cuda_waits).
+/// [`KernelSources::cuda_waits`](wakegraph_hal::KernelSources::cuda_waits).
 ///
 /// Callers that cannot name the function cannot call it: what else an argument has to be, such as
 /// an address, a private kernel behind a function of one's own can ensure.

@@ -3,10 +3,10 @@
 use std::sync::Arc;
 
 use parking_lot::Mutex;
+use wakegraph_hal as hal;
+use wakegraph_hal::Result;
 
-use crate::hal;
 use crate::runtime::resource::device::{Device, WeakDevice};
-use crate::types::Result;
 
 /// A kernel's loaded forms, one for each device. They live with the kernel and not with the
 /// devices, so that what its closure has captured is freed with it.

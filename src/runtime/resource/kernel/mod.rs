@@ -23,11 +23,10 @@ pub use call::KernelCall;
 #[doc(hidden)]
 pub use param_type::ParamType;
 pub use raw::{RawCall, RawKernel};
+use wakegraph_hal::{self as hal, KernelDesc, Range, RangeBound, Result};
+pub use wakegraph_hal::{HostArgs, KernelSources, Param, ParamKind};
 
-use crate::hal::{self, KernelDesc};
-pub use crate::hal::{HostArgs, KernelSources, Param, ParamKind};
 use crate::runtime::resource::device::Device;
-use crate::types::{Range, RangeBound, Result};
 
 /// A kernel's declaration: name, parameters, code. The `kernel!` macro makes one, a static.
 #[derive(Debug)]

@@ -4,15 +4,16 @@ use std::borrow::Cow;
 use std::sync::Arc;
 
 use bytemuck::Pod;
+use wakegraph_hal::{
+    self as hal, AccessMode, HostArgs, KernelDesc, KernelSources, Param, ParamKind, Range, RangeBound, Result,
+};
 
-use crate::hal::{self, HostArgs, KernelDesc, KernelSources, Param, ParamKind};
 use crate::runtime::resource::device::Device;
 use crate::runtime::resource::kernel::bound::{BoundArgs, BoundRule, RangeForm};
 use crate::runtime::resource::kernel::call::{CallArg, KernelCall};
 use crate::runtime::resource::kernel::loaded::Loaded;
 use crate::runtime::resource::kernel::{ByValue, KernelRef, ParamType};
 use crate::runtime::resource::memory_arg::MemoryArg;
-use crate::types::{AccessMode, Range, RangeBound, Result};
 
 /// A kernel whose signature is known only at run time: from a plug-in, a script, a model file.
 ///

@@ -8,10 +8,11 @@ mod numbers;
 
 use std::collections::VecDeque;
 
+use numbers::ByNumber;
+use wakegraph_hal::Result;
+
 use crate::runtime::completion::estimate::{Estimate, Sample};
 use crate::runtime::completion::tuning::{Host, PollPlan, Tuning};
-use crate::types::Result;
-use numbers::ByNumber;
 
 /// Something on a device whose end the schedule waits for.
 pub(super) trait Work: Clone {

@@ -4,9 +4,9 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use proptest::prelude::*;
+use wakegraph_hal::{Error, ErrorKind};
 
 use super::*;
-use crate::types::{Error, ErrorKind};
 
 /// Nanoseconds as figures that are easy to read.
 const TUNING: Tuning = Tuning {
