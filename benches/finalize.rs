@@ -13,6 +13,8 @@
 #![expect(unsafe_code, reason = "declares device code")]
 #![allow(clippy::print_stdout, reason = "a benchmark prints its results")]
 
+#[path = "support/raw_opencl.rs"]
+mod raw_opencl;
 mod support;
 
 use std::hint::black_box;
@@ -21,8 +23,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
+use raw_opencl::{Chain, Lowering, RawDevice, Waiting};
 use support::counting::Counting;
-use support::raw_opencl::{Chain, Lowering, RawDevice, Waiting};
 use support::{Contender, Report, Row};
 use wakegraph::{Device, Graph, Range};
 

@@ -20,6 +20,8 @@
 //! out.
 #![expect(unsafe_code, reason = "declares device code, enqueues by the backend contract")]
 
+#[path = "support/raw_level_zero.rs"]
+mod raw_level_zero;
 #[allow(clippy::unwrap_used, reason = "a file of the tests")]
 #[path = "../tests/spirv/mod.rs"]
 mod spirv;
@@ -28,8 +30,8 @@ mod support;
 use std::process::ExitCode;
 use std::sync::Arc;
 
+use raw_level_zero::{Chain, Handover, RawDevice, Waiting};
 use support::counting::{self, Counting};
-use support::raw_level_zero::{Chain, Handover, RawDevice, Waiting};
 use support::resident::growth;
 use support::{Contender, Report, Row};
 use tokio::runtime::Runtime;

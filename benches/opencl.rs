@@ -22,6 +22,8 @@
 //! runtime of the current thread and in one of two workers: `opencl:0/multi/hop`.
 #![expect(unsafe_code, reason = "declares device code, enqueues by the backend contract")]
 
+#[path = "support/raw_opencl.rs"]
+mod raw_opencl;
 mod support;
 
 use std::process::ExitCode;
@@ -29,8 +31,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
+use raw_opencl::{Chain, Lowering, RawDevice, Waiting};
 use support::load::Load;
-use support::raw_opencl::{Chain, Lowering, RawDevice, Waiting};
 use support::{Contender, Report, Row};
 use tokio::runtime::Runtime;
 use wakegraph::hal::{

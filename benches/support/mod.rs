@@ -17,8 +17,6 @@ pub mod counting;
 pub mod cpu;
 pub mod handoff;
 pub mod load;
-pub mod raw_level_zero;
-pub mod raw_opencl;
 pub mod resident;
 
 use std::future::Future;

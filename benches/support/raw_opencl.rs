@@ -1,5 +1,6 @@
 //! The hand-written base of the OpenCL benchmarks: loops of driver calls as one writes them without
 //! this crate.
+#![allow(dead_code, unreachable_pub, reason = "every benchmark uses a part of it")]
 #![expect(unsafe_code, reason = "calls the driver")]
 
 use std::ffi::{CStr, c_void};
