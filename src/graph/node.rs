@@ -54,8 +54,8 @@ pub struct NodePath {
 }
 
 impl NodePath {
-    /// The same, in a graph that was added to another one as `outer`: a sub-graph node, or a conditional
-    /// or loop with the graph as a body.
+    /// Returns the same node in a graph that was added to another one as `outer`: a sub-graph node, or
+    /// a conditional or loop with the graph as a body.
     #[must_use]
     pub fn within(mut self, outer: NodeId) -> Self {
         self.nodes.push(outer);
@@ -82,7 +82,7 @@ impl From<NodeId> for NodePath {
     }
 }
 
-/// What a graph needs to know of its commands.
+/// Properties of commands that a graph needs.
 pub trait Payload {
     /// Describes the operands in a few words, for verbose drawings. Empty if there are none.
     fn describe(&self) -> Cow<'_, str>;

@@ -1,6 +1,6 @@
 //! The properties of a graph.
 
-/// How a graph behaves while it is built.
+/// Behaviour of a graph while it is built.
 ///
 /// ```
 /// use wakegraph::graph::{Graph, GraphProperties};

@@ -39,7 +39,7 @@ pub enum ExecutionOrder {
 /// Choices for [`Plan::new`](super::Plan::new).
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct PlanOptions {
-    /// How nodes are grouped into partitions.
+    /// Policy for grouping nodes into partitions.
     pub partition: PartitionPolicy,
     /// The append order inside each partition.
     pub order: ExecutionOrder,

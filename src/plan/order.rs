@@ -69,8 +69,8 @@ pub(super) struct Sorter {
     dag: Dag,
 }
 
-/// What is known of a node before it has a position: that no edge leads out of it, that one does, or that
-/// its predecessors are being finished.
+/// State of a node before it has a position: no edge leads out of it, one does, or its predecessors are
+/// being finished.
 const SINK: u32 = u32::MAX;
 const INNER: u32 = u32::MAX - 1;
 const OPEN: u32 = u32::MAX - 2;

@@ -50,7 +50,7 @@ pub(super) fn assign_queues(preds: &Csr, places: &[u32], devices: usize, max_que
     queues
 }
 
-/// How many partitions are on each queue of one device.
+/// Number of partitions on each queue of one device.
 struct QueueLoads {
     max: u16,
     /// The number of partitions on each queue.

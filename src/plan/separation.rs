@@ -122,7 +122,7 @@ impl Plan {
         found
     }
 
-    /// Those of `wanted` that no path in this direction leads to.
+    /// Returns the nodes of `wanted` that no path in this direction leads to.
     fn not_reached(&self, direction: &EdgeDirection, from: usize, wanted: &BTreeSet<u32>) -> Vec<u32> {
         let is_beyond_all = |at: u32| wanted.iter().all(|&wanted| (direction.is_beyond)(at, wanted));
         let (mut seen, mut open) = (BTreeSet::new(), vec![from]);

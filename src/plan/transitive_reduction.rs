@@ -102,7 +102,7 @@ fn hubs(preds: &Csr) -> Vec<u32> {
     hubs
 }
 
-/// What is known of a partition without a search. Along a dependency, `level` rises, and `hosts`
+/// Facts about a partition that need no search. Along a dependency, `level` rises, and `hosts`
 /// and `hubs` only gain bits.
 #[derive(Clone, Copy)]
 struct Mark {

@@ -77,7 +77,7 @@ pub struct BatcherBuilder<T, I> {
     max_delay: Duration,
 }
 
-/// How much a batch holds.
+/// Limits of a batch's contents.
 struct Limits<I> {
     items: usize,
     weight: u64,
@@ -98,12 +98,12 @@ impl<T: Send + 'static, I: Send + 'static> BatcherBuilder<T, I> {
         self
     }
 
-    /// How many items may wait for a batch, 1,024 unless set.
+    /// Sets how many items may wait for a batch, 1,024 unless set.
     pub fn queue(self, items: usize) -> Self {
         Self { queue: items, ..self }
     }
 
-    /// How long a batch that is not full waits for more items once a slot is free: nothing unless
+    /// Sets how long a batch that is not full waits for more items once a slot is free: nothing unless
     /// set. Larger batches cost a lone caller that time. Under load there is no need for it,
     /// because items gather while the slots are busy.
     ///
@@ -186,7 +186,7 @@ impl<I: Send + 'static, R: Send + 'static> Batcher<I, R> {
         CallBuilder { batcher: self, priority: Priority::Normal, key: 0 }
     }
 
-    /// How many items wait for a batch.
+    /// Returns the number of items that wait for a batch.
     pub fn waiting(&self) -> usize {
         self.inner.waiting()
     }
@@ -201,13 +201,13 @@ pub struct CallBuilder<'a, I, R> {
 }
 
 impl<I: Send + 'static, R: Send + 'static> CallBuilder<'_, I, R> {
-    /// How urgent the item is among those that wait for a batch.
+    /// Sets the urgency of the item among those that wait for a batch.
     pub fn priority(self, priority: Priority) -> Self {
         Self { priority, ..self }
     }
 
-    /// Whose item it is. Those who have items of the same priority in the queue take turns, however
-    /// many each has.
+    /// Sets the owner of the item. Owners with items of the same priority in the queue take turns,
+    /// however many each has.
     pub fn key(self, key: impl Hash) -> Self {
         Self { key: self.batcher.inner.keys().hash_one(key), ..self }
     }
@@ -227,7 +227,7 @@ impl<I: Send + 'static, R: Send + 'static> CallBuilder<'_, I, R> {
     }
 }
 
-/// What became of an item that entered a batcher.
+/// Result of an item's entry into a batcher.
 enum EnteredItem<I, R> {
     /// It has a slot for itself. The future runs it.
     Alone(BoxFuture<'static, Result<R>>),
@@ -245,7 +245,7 @@ struct BatcherInner<T, I, R, F> {
     pool: ExecutablePool<T>,
     run: F,
     limits: Limits<I>,
-    /// How many items may wait.
+    /// Number of items that may wait.
     queue: usize,
     max_delay: Duration,
     keys: RandomState,

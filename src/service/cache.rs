@@ -152,7 +152,7 @@ where
         }
     }
 
-    /// How many executables the cache has or is making.
+    /// Returns the number of executables that the cache has or is making.
     pub fn len(&self) -> usize {
         self.inner.state.lock().entries.len()
     }
@@ -288,7 +288,7 @@ struct CacheMemory {
     bytes: u64,
     /// The most that an executable added so far.
     largest: u64,
-    /// How many executables use an allocation.
+    /// Number of executables that use each allocation.
     users: HashMap<ResourceId, usize>,
 }
 

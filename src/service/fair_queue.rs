@@ -29,11 +29,11 @@ pub(crate) struct Position {
 /// take from each other.
 #[derive(Debug)]
 struct PriorityClass<V> {
-    /// Those of key 0.
+    /// Requests of key 0.
     keyless: KeyRequests<V>,
-    /// Those of other keys, of which each has some.
+    /// Requests of other keys, at least one of each.
     by_key: HashMap<u64, KeyRequests<V>, BuildHasherDefault<KeyHasher>>,
-    /// Whose turn it is, in this order.
+    /// Keys in the order of their turns.
     turns: VecDeque<u64>,
     /// The key that had its turn last, if it has more requests. It goes behind those that come
     /// before its next turn.

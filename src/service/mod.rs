@@ -1,4 +1,4 @@
-//! What a service needs around executables: slots, queues with a bound, batches.
+//! Tools that a service needs around executables: slots, queues with a bound, batches.
 //!
 //! A service that runs a graph for each request needs more than `submit`: inputs and outputs of its
 //! own for each request in flight, a bound on the work in flight and on the requests that wait, an

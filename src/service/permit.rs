@@ -16,7 +16,7 @@ use crate::service::slot_table::{Claim, Made, SlotMemory, SlotTable};
 use crate::util::metrics::{QueueMetrics, Tally};
 use crate::util::panics;
 
-/// What the closure of a pool makes a slot for.
+/// The slot whose contents the closure of a pool makes.
 #[derive(Clone, Debug)]
 pub struct Slot {
     index: usize,
@@ -39,12 +39,12 @@ impl Slot {
     }
 }
 
-/// What all handles, guards and waiting requests of a pool share.
+/// State that all handles, guards and waiting requests of a pool share.
 pub(super) struct PoolInner<T> {
     pub(super) name: String,
     pub(super) make: Box<MakeSlot<T>>,
     pub(super) devices: Vec<Option<Device>>,
-    /// How many requests may wait.
+    /// Number of requests that may wait.
     pub(super) queue: usize,
     pub(super) keys: RandomState,
     pub(super) metrics: QueueMetrics,
@@ -61,11 +61,11 @@ pub(super) struct PoolState<T> {
     requests: Slab<Request<T>>,
 }
 
-/// What a request asks for.
+/// Parameters of a request.
 pub(super) struct Ask {
     pub(super) priority: Priority,
     pub(super) key: u64,
-    /// How many requests may wait before it is refused.
+    /// Number of requests that may wait before it is refused.
     pub(super) queue: usize,
     /// Its place among those that wait, which it keeps until it has a slot.
     pub(super) position: Option<Position>,
@@ -78,7 +78,7 @@ enum Request<T> {
     Answered(Result<Claim<T>>),
 }
 
-/// What became of a request that entered a pool.
+/// Result of a request's entry into a pool.
 enum Entered<'a, T> {
     Permit(Permit<T>),
     Waiting(Waiter<'a, T>),
@@ -278,7 +278,7 @@ impl<T> Permit<T> {
         Self { pool: pool.clone(), claim: Some(claim) }
     }
 
-    /// The same right; nothing is left here.
+    /// Moves the claim out; this permit then has none.
     pub(super) fn take(&mut self) -> Self {
         Self { pool: self.pool.clone(), claim: self.claim.take() }
     }
@@ -301,7 +301,7 @@ impl<T> Permit<T> {
         None
     }
 
-    /// What still uses the slot, so that it cannot go to the next request.
+    /// Returns what still uses the slot, so that it cannot go to the next request.
     pub(super) fn user(&mut self) -> Option<Predecessor> {
         self.made_mut()?.user()
     }

@@ -13,7 +13,7 @@ use crate::service::pool_guard::PoolGuard;
 use crate::service::slot_table::SlotTable;
 use crate::util::metrics::QueueMetrics;
 
-/// How many requests wait in a pool's or batcher's queue, unless its builder says otherwise.
+/// Bound of a pool's or batcher's queue, in requests, unless its builder says otherwise.
 pub(super) const DEFAULT_QUEUE: usize = 1024;
 
 /// Slots, each an executable with inputs and outputs `T` of its own, for requests that arrive at
@@ -106,7 +106,7 @@ impl PoolBuilder {
         self
     }
 
-    /// How many requests may wait for a slot, 1,024 unless set. With 0, requests that find no slot
+    /// Sets how many requests may wait for a slot, 1,024 unless set. With 0, requests that find no slot
     /// free get an error.
     pub fn queue(self, requests: usize) -> Self {
         Self { queue: requests, ..self }
@@ -240,7 +240,7 @@ impl<T: Send + 'static> ExecutablePool<T> {
         Ok(())
     }
 
-    /// What the pool does now, for metrics and readiness.
+    /// Returns the current state of the pool, for metrics and readiness.
     pub fn status(&self) -> PoolStatus {
         let state = self.inner.state.lock();
         let (slots, made) = (state.table.slots(), state.table.made_count());
@@ -287,8 +287,8 @@ impl<T: Send + 'static> AcquireBuilder<'_, T> {
         self
     }
 
-    /// Whose request it is. Those who have requests of the same priority in the queue take turns,
-    /// however many each has.
+    /// Sets the owner of the request. Owners with requests of the same priority in the queue take
+    /// turns, however many each has.
     pub fn key(mut self, key: impl Hash) -> Self {
         self.ask.key = self.pool.keys.hash_one(key);
         self

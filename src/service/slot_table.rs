@@ -36,13 +36,13 @@ struct Place<T> {
 pub(super) struct Claim<T> {
     pub(super) place: usize,
     pub(super) index: usize,
-    /// What the slot consists of. None as long as it has to be made.
+    /// Contents of the slot. None as long as it has to be made.
     pub(super) made: Option<Box<Made<T>>>,
     /// The slot's device is gone.
     pub(super) is_lost: bool,
 }
 
-/// What a slot consists of.
+/// Contents of a slot.
 pub(super) struct Made<T> {
     pub(super) executable: ExecutableGraph,
     pub(super) value: T,
@@ -108,8 +108,8 @@ impl<T> Made<T> {
         self.executable.devices().find_map(Device::loss)
     }
 
-    /// What still uses the slot: its last run, or else a guard of memory that the slot has for itself. The
-    /// next request would wait for it. A slot that is to be made again is not waited for.
+    /// Returns what still uses the slot: its last run, or else a guard of memory that the slot has for
+    /// itself. The next request would wait for it. A slot that is to be made again is not waited for.
     pub(super) fn user(&mut self) -> Option<Predecessor> {
         let runs = self.runs.get_mut();
         if !runs.settle() {

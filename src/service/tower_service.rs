@@ -29,7 +29,7 @@ pub struct PoolService<T: Send + 'static, F> {
     reservation: Reservation<T>,
 }
 
-/// What `poll_ready` has got.
+/// Reservation that `poll_ready` obtained.
 enum Reservation<T: Send + 'static> {
     None,
     /// The mutex, which is never locked, makes the service `Sync`.

@@ -1,7 +1,7 @@
 //! Layer 0: processes that have been forked off one with open devices.
 //!
 //! A child has neither the threads of its parent nor the drivers' connections to the devices, so whatever it
-//! submitted would never end. It is told so instead.
+//! submitted would never end. It gets an error instead.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 

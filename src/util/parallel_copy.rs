@@ -10,20 +10,20 @@ use std::time::{Duration, Instant};
 
 use parking_lot::{Condvar, Mutex};
 
-/// What a thread copies at a time.
+/// Bytes that a thread copies at a time.
 const PIECE: usize = if cfg!(miri) { 1 << 10 } else { 128 << 10 };
 
 /// More threads do not copy faster: so many saturate the bus to an H100.
 const MOST_THREADS: usize = 12;
 
-/// How often a caller checks for the end of a copy before it lets other threads run.
+/// Number of checks for the end of a copy before a caller lets other threads run.
 const SPINS: usize = 1_000;
 
 /// For so long a helper stays awake after a copy: within that the next part of a large one comes.
 const AWAKE: Duration = Duration::from_micros(100);
 
-/// So many threads copy, the caller's included: three quarters of those that the machine runs at a
-/// time, or fewer.
+/// Returns the number of threads that copy, including the caller: three quarters of those that the machine
+/// runs at a time, or fewer.
 pub(crate) fn threads() -> usize {
     static THREADS: LazyLock<usize> = LazyLock::new(|| {
         let all = thread::available_parallelism().map_or(1, NonZeroUsize::get);

@@ -28,7 +28,7 @@ impl EventStatus {
     }
 }
 
-/// How to create an event.
+/// Options for creating an event.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct EventDesc {
     /// Whether the event keeps times: needed where a queue or command-buffer created with profiling

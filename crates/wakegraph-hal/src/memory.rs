@@ -20,7 +20,7 @@ pub enum MemoryKind {
     Host,
 }
 
-/// How to allocate memory.
+/// Options for allocating memory.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct MemoryDesc {
     /// Length in bytes, at least 1.

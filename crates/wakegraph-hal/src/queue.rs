@@ -52,7 +52,7 @@ impl fmt::Display for Priority {
     }
 }
 
-/// How to create a queue.
+/// Options for creating a queue.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct QueueDesc {
     /// The order of execution.
@@ -232,7 +232,7 @@ pub trait CommandBuffer: Debug + Send + Sync + 'static {
     fn update_from(&mut self, other: &dyn CommandBuffer) -> Result<()>;
 }
 
-/// How to create a command-buffer.
+/// Options for creating a command-buffer.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct CommandBufferDesc {
     /// Whether commands can be changed after finalize.

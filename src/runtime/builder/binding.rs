@@ -1,4 +1,4 @@
-//! What a dynamic parameter holds, and which arguments of kernels it stands for.
+//! Value of a dynamic parameter, and the kernel arguments that it stands for.
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -12,7 +12,7 @@ use crate::sync::{AtomicU64, Ordering};
 /// A dynamic parameter with its type erased.
 #[derive(Debug)]
 pub struct Parameter {
-    /// What the ids of its graph's nodes carry.
+    /// Identity that the ids of its graph's nodes carry.
     graph: u32,
     of: ParamType,
     value: Mutex<CallArg>,

@@ -29,7 +29,7 @@ pub(crate) enum Command {
     Kernel {
         call: Arc<KernelCall>,
         range: Range,
-        /// What an update may put in the kernel's place.
+        /// Kernels that an update may use instead of this one.
         alternatives: Arc<[KernelRef]>,
         /// There if the node holds dynamic parameters.
         dynamic: Option<Arc<Dynamic>>,
@@ -53,7 +53,7 @@ pub(crate) enum Command {
     },
 }
 
-/// What of a node can be changed by other names than the node's own.
+/// Parts of a node that can be changed by other names than the node's own.
 #[derive(Clone, Default)]
 pub(crate) struct Dynamic {
     /// Of the kernel that the node launches.
@@ -61,8 +61,8 @@ pub(crate) struct Dynamic {
     pub(crate) group: Option<Membership>,
 }
 
-/// What a node with a group holds: its alternatives as they are by now. What an update has changed
-/// in one stays with it.
+/// Membership of a node in a group: its alternatives in their current state. A change that an
+/// update made in one stays with it.
 #[derive(Clone)]
 pub(crate) struct Membership {
     pub(crate) group: Arc<Group>,
@@ -73,7 +73,7 @@ pub(crate) struct Membership {
 
 /// The alternatives of a command group.
 pub(crate) struct Group {
-    /// What the ids of its graph's nodes carry.
+    /// Identity that the ids of its graph's nodes carry.
     pub(super) graph: u32,
     /// None if the group was refused.
     pub(super) alternatives: Box<[Command]>,
@@ -147,7 +147,7 @@ impl Command {
         }
     }
 
-    /// What it uses itself; a conditional's or a loop's bodies are left out.
+    /// Returns the views that it uses itself; a conditional's or a loop's bodies are left out.
     pub(crate) fn views(&self) -> Box<dyn Iterator<Item = &View> + '_> {
         match self {
             Self::Kernel { call, .. } => Box::new(call.views()),
@@ -195,15 +195,15 @@ pub(crate) struct Control {
     /// The word that decides.
     pub(crate) condition: View,
     pub(crate) kind: ControlKind,
-    /// What it, and its bodies, keep alive. Scratch buffers of the bodies are not among it.
+    /// Allocations that it and its bodies keep alive, without scratch buffers of the bodies.
     pub(crate) allocations: Vec<Arc<Allocation>>,
-    /// How deep conditionals and loops lie in it.
+    /// Nesting depth of conditionals and loops in it.
     depth: usize,
-    /// What a device has to support to run it by itself. `None` where no device can.
+    /// Command kinds that a device has to support to run it by itself. `None` where no device can.
     on_device: Option<CommandKinds>,
 }
 
-/// What a conditional or a loop runs.
+/// Work of a conditional or a loop.
 pub(crate) enum ControlKind {
     If { then: Body, otherwise: Option<Body> },
     While(Body),
@@ -323,7 +323,7 @@ impl Control {
     }
 }
 
-/// What lies in the bodies of a conditional or loop.
+/// Contents of the bodies of a conditional or loop.
 struct BodyContents {
     /// Where the first of their commands runs.
     device: Option<DeviceId>,

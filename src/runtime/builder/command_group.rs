@@ -400,8 +400,8 @@ impl Dynamic {
             && self.params.iter().zip(&other.params).all(is_same)
     }
 
-    /// The same parameters and group for a command that another graph holds. If its node has a group, too,
-    /// of as many alternatives, these take the place of the group's own, with the one that it has chosen.
+    /// Returns the same parameters and group for a command of another graph. If its node has a group,
+    /// too, with as many alternatives, these replace the group's own, with the one that it has chosen.
     pub(crate) fn with_choice_of(self: &Arc<Self>, other: Option<&Self>) -> Arc<Self> {
         let theirs = other.and_then(|other| other.group.as_ref());
         let (Some(own), Some(theirs)) = (&self.group, theirs) else { return self.clone() };

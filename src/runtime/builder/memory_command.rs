@@ -20,7 +20,7 @@ pub(crate) struct MemoryCommand {
     pub(crate) uses: SmallVec<[(View, AccessMode); 2]>,
 }
 
-/// How a copy gets from its source to its destination.
+/// Path of a copy from its source to its destination.
 pub(crate) enum Transfer {
     /// In one command.
     Direct(MemoryCommand),

@@ -17,7 +17,7 @@ use crate::runtime::resource::device::Device;
 use crate::runtime::resource::memory_arg::{MemoryArg, Operand};
 use crate::runtime::resource::scratch::{self, ScratchMemory};
 
-/// What a [native command](Graph::native) or a [stream task](Graph::stream_task) does with a buffer.
+/// Access of a [native command](Graph::native) or a [stream task](Graph::stream_task) to a buffer.
 #[derive(Clone, Debug)]
 pub struct NativeAccess {
     pub(super) view: View,
@@ -137,7 +137,8 @@ fn device_of(accesses: &[NativeAccess]) -> Option<&Device> {
     device.map(|view| view.allocation.device())
 }
 
-/// What the device has to be able to access. Of what is known by its address, it sees the address only.
+/// Returns the memory that the device must be able to access. For memory known by its address, the
+/// device sees only the address.
 ///
 /// # Errors
 /// [`InvalidArgument`](ErrorKind::InvalidArgument) for scratch buffers, and for writes to memory that is only

@@ -158,7 +158,7 @@ pub(crate) mod sealed {
 pub(crate) struct BoundNodes {
     /// Counts the changes of the graph's parameters and command groups.
     changes: Arc<AtomicU64>,
-    /// How many of these the nodes have seen.
+    /// Number of these that the nodes have seen.
     seen: u64,
     pub(super) nodes: Vec<u32>,
     /// Whether queues record into the graph. They add nodes under locks, and the bounds of kernels are code
@@ -285,7 +285,7 @@ fn refresh(
     outcome
 }
 
-/// The same for one node. Returns whether it accesses other memory than before.
+/// Refreshes one node. Returns whether it accesses other memory than before.
 fn refresh_node(
     nodes: &mut graph::Graph<Command>,
     index: usize,

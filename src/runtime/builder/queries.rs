@@ -1,4 +1,4 @@
-//! What can be asked of a graph.
+//! Queries of a graph.
 
 use std::panic::Location;
 
@@ -19,7 +19,7 @@ impl Graph {
         &self.device
     }
 
-    /// How many nodes there are.
+    /// Returns the number of nodes.
     pub fn len(&self) -> usize {
         self.nodes.len()
     }
@@ -68,7 +68,7 @@ impl Graph {
         Ok(self.nodes.node(node)?.successors().collect())
     }
 
-    /// What the node does.
+    /// Returns the kind of the node's command.
     ///
     /// # Errors
     /// [`InvalidArgument`](crate::ErrorKind::InvalidArgument) for a node of another graph.
@@ -136,7 +136,7 @@ impl Graph {
         if verbose { dot.verbose().to_string() } else { dot.to_string() }
     }
 
-    /// What has gone wrong in adding nodes so far; [`finalize`](Self::finalize) returns the first.
+    /// Returns the errors in adding nodes so far; [`finalize`](Self::finalize) returns the first.
     ///
     /// These are the mistakes that can be seen without asking a device:
     ///

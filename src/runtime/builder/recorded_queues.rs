@@ -20,13 +20,13 @@ impl RecordedQueueId {
 /// The nodes that one queue has recorded, as far as its later commands come after them.
 #[derive(Debug, Default)]
 pub(crate) struct RecordedNodes {
-    /// What the next command comes after: the previous one of an in-order queue, else the last barrier.
+    /// Predecessor of the next command: the previous one of an in-order queue, else the last barrier.
     pub(crate) last: Option<NodeId>,
-    /// What an out-of-order queue has recorded since its last barrier.
+    /// Commands that an out-of-order queue has recorded since its last barrier.
     pub(crate) since_barrier: Vec<NodeId>,
 }
 
-/// Those of all queues that do not record into the graph at the moment.
+/// States of all queues that do not record into the graph at the moment.
 #[derive(Debug, Default)]
 pub(crate) struct RecordedQueues {
     nodes: HashMap<RecordedQueueId, RecordedNodes>,

@@ -10,7 +10,7 @@ pub(crate) fn now() -> u64 {
     nanoseconds(EPOCH.elapsed()).max(1)
 }
 
-/// The same clock at another moment.
+/// Reads the same clock for another moment.
 pub(crate) fn at(moment: Instant) -> u64 {
     nanoseconds(moment.saturating_duration_since(*EPOCH))
 }

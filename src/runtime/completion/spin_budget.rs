@@ -9,7 +9,7 @@ const SLICE: Duration = Duration::from_micros(25);
 /// After this time the submission that gave way has resolved, was dropped, or is polled on another thread.
 const FORGOTTEN: Duration = Duration::from_micros(100);
 
-/// What is left of a thread's slice.
+/// The rest of a thread's slice.
 ///
 /// Without it, each of many submissions that one task polls, in a `join_all` for instance, would
 /// spin for a slice of its own, and together they would keep the thread for as long as there are

@@ -1,4 +1,4 @@
-//! What the reactor's thread does beside polling: it submits runs that were left to it.
+//! The reactor's thread beside polling: it submits runs that were left to it.
 
 use std::sync::Arc;
 

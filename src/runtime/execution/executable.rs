@@ -30,7 +30,7 @@ impl ExecutableId {
     }
 }
 
-/// What all handles and runs of one executable share.
+/// The state that all handles and runs of one executable share.
 pub(crate) struct ExecutableInner {
     pub(crate) id: ExecutableId,
     pub(crate) template: RunTemplate,
@@ -139,7 +139,7 @@ impl Drop for ExecutableHandle {
     }
 }
 
-/// What an executable holds of users and devices.
+/// The resources of users and devices that an executable holds.
 struct ExecutableResources {
     _partitions: Partitions,
     _allocations: Box<[Arc<Allocation>]>,
@@ -171,7 +171,7 @@ impl Drop for ExecutableInner {
     }
 }
 
-/// What changes from submission to submission.
+/// The state that changes from submission to submission.
 #[derive(Default)]
 pub(crate) struct ExecutableState {
     /// How many runs there have been.

@@ -38,7 +38,7 @@ pub struct PartitionExplanation {
     pub partition: u32,
     /// The nodes of the partition, as the graph names them.
     pub nodes: Vec<String>,
-    /// What opens its device; `None` where the host runs it.
+    /// The name that opens its device; `None` where the host runs it.
     pub device: Option<String>,
     /// Why it is a partition of its own.
     pub separation: Separation,

@@ -25,7 +25,7 @@ pub(crate) struct HostControl {
     pub(crate) bodies: Bodies,
 }
 
-/// What a conditional or loop submits.
+/// The executables that a conditional or loop submits.
 pub(crate) enum Bodies {
     If {
         then: ExecutableHandle,

@@ -18,7 +18,7 @@ use crate::runtime::resource::allocation::{Allocation, View};
 use crate::runtime::resource::host_buffer::HostBuffer;
 use crate::runtime::resource::memory_arg::Operand;
 
-/// What gives a guard the right to the memory; given back by dropping it.
+/// A guard's right to the memory; given back by dropping it.
 pub(crate) enum Lease {
     /// A place in the order between submissions.
     Fence { _guard: FenceGuard },
@@ -181,7 +181,7 @@ pub struct WriteAccess<T> {
             are copied to a host buffer first"
 )]
 pub trait HostAccess: Send + Sync + 'static + sealed::Sealed {
-    /// What the closure gets for it.
+    /// The closure's argument for it.
     type View: Send + 'static;
 
     #[doc(hidden)]
@@ -222,7 +222,7 @@ impl<T: Pod + Send + Sync> HostAccess for WriteAccess<T> {
             to eight"
 )]
 pub trait HostAccesses: Send + Sync + 'static + sealed::Sealed {
-    /// What the closure gets: a tuple of views.
+    /// The argument of the closure: a tuple of views.
     type Views: Send + 'static;
 
     #[doc(hidden)]

@@ -26,7 +26,7 @@ pub(crate) struct HostTask {
     plan_text: Option<Box<PlanText>>,
 }
 
-/// What can be done about a host task that runs when its run is cancelled.
+/// Whether a running host task can be stopped when its run is cancelled.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum HostTaskKind {
     /// Its future can be dropped.
@@ -233,14 +233,14 @@ pub(crate) fn catch_drop(drops: impl FnOnce()) -> Result<()> {
     })
 }
 
-/// So many polls of a host task are kept, which bounds the memory of a recording.
+/// Maximum of polls kept per host task, which bounds the memory of a recording.
 const MOST_POLLS: usize = 1000;
 
 /// The polls of one host task.
 #[derive(Debug, Default)]
 pub(crate) struct PollLog(Mutex<Polls>);
 
-/// What a [`PollLog`] holds.
+/// The contents of a [`PollLog`].
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Polls {
     /// The first ones, in order.

@@ -110,7 +110,7 @@ fn runs_on(device: &Device) -> Vec<Arc<Run>> {
     runs
 }
 
-/// So many submissions are named in the error of a shutdown.
+/// Maximum of submissions named in the error of a shutdown.
 const NAMED: usize = 3;
 
 impl Device {

@@ -21,7 +21,7 @@ pub(crate) struct Labels {
     pub(crate) devices: Box<[Option<Device>]>,
 }
 
-/// What a planned node is called.
+/// The name of a planned node.
 pub(crate) struct NodeLabel {
     pub(crate) label: Box<str>,
     pub(crate) kind: CommandKind,

@@ -31,7 +31,7 @@ pub struct Profile {
 pub struct NodeTimes {
     /// The node as errors show it.
     pub label: String,
-    /// What it does.
+    /// The kind of its command.
     pub kind: CommandKind,
     /// Its partition.
     pub partition: usize,
@@ -249,7 +249,7 @@ fn micros(duration: Duration) -> f64 {
 #[derive(Clone, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub struct DeviceClock {
-    /// What opens the device.
+    /// The name that opens the device.
     pub device: String,
     /// How far all of its times may be off, in the same direction. Zero where the device's clock is
     /// the host's.
@@ -353,7 +353,7 @@ impl Clocks {
         Some(times)
     }
 
-    /// Those of the devices that were asked and have told.
+    /// The clocks of the devices that were asked and have answered.
     pub(crate) fn known(&self) -> Vec<DeviceClock> {
         self.0.iter().filter_map(|(device, offset)| Some(DeviceClock::new(device, (*offset)?))).collect()
     }

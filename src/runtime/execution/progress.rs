@@ -27,7 +27,7 @@ pub struct PartitionProgress {
     pub partition: u32,
     /// The nodes of the partition, as the graph names them.
     pub nodes: Vec<String>,
-    /// What opens its device; `None` for a host task.
+    /// The name that opens its device; `None` for a host task.
     pub device: Option<String>,
     /// Where it stands.
     pub state: PartitionState,
@@ -72,7 +72,7 @@ impl SubmissionProgress {
 }
 
 impl Display for SubmissionProgress {
-    /// What has not ended.
+    /// Lists the partitions that have not ended.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         const SHOWN: usize = 8;
         let over =
@@ -95,7 +95,7 @@ impl Display for SubmissionProgress {
     }
 }
 
-/// What a partition is called in reports: `partition 2 (copy, kernel 'blur') on cuda:0`.
+/// Writes the name of a partition in reports: `partition 2 (copy, kernel 'blur') on cuda:0`.
 pub(crate) fn write_title(
     f: &mut fmt::Formatter<'_>,
     partition: u32,

@@ -47,7 +47,7 @@ pub(super) enum Spin {
     Until(Instant),
 }
 
-/// What a poll is to do.
+/// The next action of a poll.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Next {
     /// The run has ended.

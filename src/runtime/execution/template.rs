@@ -53,7 +53,7 @@ pub(crate) struct RunTemplate {
     /// partitions, so one poll tells of them, too.
     pub(crate) polls_tails: bool,
     pub(crate) spin_kind: SpinKind,
-    /// Those of the devices that are polled.
+    /// The reactors of the devices that are polled.
     pub(crate) reactors: Arc<[Reactor]>,
     /// The number of the last run that has ended, other than by the loss of a device.
     pub(crate) ended: AtomicU64,
@@ -61,7 +61,7 @@ pub(crate) struct RunTemplate {
 
 /// An executable, or a command of a queue, which its runs keep alive while they are in flight.
 pub(crate) trait RunOwner: Send + Sync {
-    /// What the runs need to know of it.
+    /// The template of its runs.
     fn template(&self) -> &RunTemplate;
 
     /// The command of a partition that is a single one.
@@ -215,7 +215,7 @@ pub(crate) struct PartitionExec {
     pub(crate) host_predecessors: u32,
     /// All predecessors.
     pub(crate) predecessors: Box<[u32]>,
-    /// Those that its queue waits for itself.
+    /// The predecessors that its queue waits for itself.
     pub(crate) device_predecessors: Box<[u32]>,
     /// Successors whose tasks wait for this partition.
     pub(crate) wakes: Box<[u32]>,
@@ -223,7 +223,7 @@ pub(crate) struct PartitionExec {
     pub(crate) estimator: Estimator,
 }
 
-/// What a partition runs.
+/// The work of a partition.
 pub(crate) enum PartitionWork {
     Device {
         device: Device,

@@ -197,7 +197,7 @@ impl<'g> Source<'g> {
         (self.graphs[origin.instance as usize], origin.node as usize)
     }
 
-    /// What each planned node uses.
+    /// Returns the views that each planned node uses.
     pub(super) fn views<'s>(&'s self, plan: &'s Plan) -> impl Iterator<Item = (u32, &'g View)> + 's {
         let nodes = (0..plan.partitions().len()).flat_map(|partition| plan.nodes(partition));
         nodes.flat_map(|&node| {
@@ -245,7 +245,7 @@ impl Queues {
     }
 }
 
-/// What a partition of the host runs: a host task, or a conditional or loop that no device can run.
+/// Returns the work of a host partition: a host task, or a conditional or loop that no device can run.
 pub(super) fn host_task(
     source: &Source<'_>,
     plan: &Plan,

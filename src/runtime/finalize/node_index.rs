@@ -28,7 +28,7 @@ pub(crate) type NamedNodes = SmallVec<[Origin; 1]>;
 /// Finds nodes. It changes only when a body gets other nodes.
 pub(crate) struct NodeIndex {
     instances: Box<[IndexedGraph]>,
-    /// How many of the instances are the plan's; the others lie in bodies.
+    /// Number of instances that are the plan's; the others lie in bodies.
     planned: u32,
     /// The instances within each node that holds graphs: one in a sub-graph node, one for each body
     /// in a conditional or loop.
@@ -41,7 +41,7 @@ pub(crate) struct NodeIndex {
 
 /// One instance of a graph: the root, the graph of one sub-graph node, or a body.
 struct IndexedGraph {
-    /// What the ids of its nodes carry in the graph that the user built.
+    /// Identity that the ids of its nodes carry in the graph that the user built.
     identity: u32,
     len: usize,
     parent: Option<Origin>,
@@ -51,7 +51,7 @@ struct IndexedGraph {
     places: Box<[Option<CommandPlace>]>,
 }
 
-/// What an index is made for in the place of another one: nodes keep their names where they can.
+/// Index that a new one replaces: nodes keep their names where they can.
 pub(crate) struct IndexBefore<'a> {
     pub(crate) index: &'a NodeIndex,
     pub(crate) graphs: &'a [graph::Graph<Command>],

@@ -1,14 +1,14 @@
-//! How a graph is finalized.
+//! Options for finalizing a graph.
 
 use wakegraph_hal::Priority;
 
 use crate::plan::{ExecutionOrder, PartitionPolicy};
 
-/// How to finalize a graph.
+/// Options for finalizing a graph.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 #[non_exhaustive]
 pub struct FinalizeOptions {
-    /// How nodes are grouped into partitions.
+    /// Policy for grouping nodes into partitions.
     pub partition: PartitionPolicy,
     /// In which order a partition's commands are appended.
     pub order: ExecutionOrder,

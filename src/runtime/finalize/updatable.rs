@@ -1,4 +1,4 @@
-//! What an updatable executable remembers of the graph that it was finalized from.
+//! The record that an updatable executable keeps of the graph that it was finalized from.
 
 use std::any::Any;
 use std::collections::{HashMap, HashSet, VecDeque};
@@ -21,7 +21,7 @@ use crate::runtime::resource::allocation::Allocation;
 use crate::runtime::resource::kernel::KernelCall;
 use crate::runtime::resource::scratch::{Places, PlannedUses};
 
-/// What updates need to know.
+/// State that updates need.
 pub(crate) struct Updatable {
     pub(crate) options: FinalizeOptions,
     /// Locked while an update is applied or takes a turn, before any register or state. No code of
@@ -39,7 +39,7 @@ pub(crate) struct CurrentGraph {
     /// The graph of each instance: those of the plan without what is inside their sub-graph nodes,
     /// then those inside bodies.
     pub(crate) graphs: Vec<graph::Graph<Command>>,
-    /// How many updates have changed commands.
+    /// Number of updates that have changed commands.
     pub(crate) changes: u64,
     /// The last of these that has changed each node, by instance.
     changed: Vec<Box<[u64]>>,
@@ -57,11 +57,11 @@ pub(crate) struct CurrentGraph {
 pub(crate) struct WaitingUpdates {
     /// Oldest first.
     updates: VecDeque<WaitingUpdate>,
-    /// How many there have been.
+    /// Number of updates so far.
     pushed: u64,
     /// The number of the newest that may bring back what those before it bring.
     keeper: Option<u64>,
-    /// What all of them bring, and how often.
+    /// Accesses that all of them bring, and how often.
     brought: HashMap<ResourceId, HashMap<Access, usize>>,
 }
 
@@ -75,7 +75,7 @@ struct WaitingUpdate {
     given_up: Vec<FenceGuard>,
 }
 
-/// What an update may bring, used by runs that are submitted behind it.
+/// Accesses that an update may bring, used by runs that are submitted behind it.
 #[derive(Default)]
 pub(crate) struct Brings {
     pub(crate) accesses: Accesses,
@@ -185,7 +185,7 @@ impl Updatable {
         }
     }
 
-    /// What updates of an executable need to know.
+    /// Returns the state that updates of an executable need.
     ///
     /// # Errors
     /// [`InvalidOperation`](ErrorKind::InvalidOperation) for an executable that cannot be updated.
@@ -240,7 +240,7 @@ impl CurrentGraph {
         self.graph(node).accesses_at(node.node as usize)
     }
 
-    /// What a node accesses.
+    /// Returns the accesses of a node.
     pub(crate) fn uses_of(&self, node: Origin) -> Accesses {
         let find = |access: &Access| {
             let mut all = self.command(node)?.allocations();
@@ -258,7 +258,7 @@ impl CurrentGraph {
         self.graph(node).kinds()[node.node as usize]
     }
 
-    /// How messages name a node.
+    /// Returns the name of a node in messages.
     pub(crate) fn label(&self, node: Origin) -> String {
         self.graph(node).label_at(node.node as usize)
     }

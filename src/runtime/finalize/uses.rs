@@ -1,4 +1,4 @@
-//! What an executable uses: for keeping it alive, and for its order among others and in itself.
+//! Resources that an executable uses: to keep them alive, and to order it among others and in itself.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;

@@ -46,7 +46,7 @@ impl FirstFailure {
     }
 }
 
-/// What commands have in common that run on the same queue of a device.
+/// The common part of commands that run on the same queue of a device.
 pub(super) struct CommandTemplate {
     template: RunTemplate,
     /// Whether the device runs them one after the other.
@@ -199,7 +199,7 @@ impl QueueCommand {
         Ok(Arc::new(Self { template, command: None, uses, kernel: None, location, lease: None }))
     }
 
-    /// What it has in common with other commands.
+    /// The part that it has in common with other commands.
     pub(super) fn common(&self) -> &CommandTemplate {
         self.template.as_ref().expect("a command has its template until it is dropped")
     }

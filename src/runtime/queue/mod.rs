@@ -127,7 +127,7 @@ impl Queue {
         self.inner.is_recording.load(Ordering::Acquire)
     }
 
-    /// The same commands, for one that comes after `events` as well: those of other queues and of
+    /// Offers the same commands, for one that comes after `events` as well: those of other queues and of
     /// [submissions](crate::Submission::event), or of recorded commands. If one of them fails, the command
     /// fails with the same error, and does not start.
     ///
@@ -194,7 +194,7 @@ impl Debug for Queue {
     }
 }
 
-/// What all handles of a queue share.
+/// The state that all handles of a queue share.
 struct QueueInner {
     id: RecordedQueueId,
     device: Device,
@@ -211,12 +211,12 @@ struct QueueInner {
     state: Mutex<QueueState>,
 }
 
-/// What changes from command to command.
+/// The state that changes from command to command.
 #[derive(Default)]
 struct QueueState {
     /// Where commands go while the queue records.
     recorder: Option<Recorder>,
-    /// What the next command comes after: the previous one on an in-order queue, else the last barrier.
+    /// The predecessors of the next command: the previous one on an in-order queue, else the last barrier.
     tail: SmallVec<[Tail; 1]>,
     /// Runs of single commands, those of an in-order queue oldest first. Those that have ended are used
     /// again.
@@ -227,7 +227,7 @@ struct QueueState {
     sweep_at: usize,
     /// Whether spinning for commands has paid.
     spinning: AdaptiveSpin,
-    /// How many runs sweeps have looked at.
+    /// How many runs sweeps have examined.
     #[cfg(test)]
     swept: usize,
 }

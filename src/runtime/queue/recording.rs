@@ -184,7 +184,7 @@ impl Drop for EndOfRecording {
     }
 }
 
-/// What a guard, the queues and the events of one recording share.
+/// The state that a guard, the queues and the events of one recording share.
 pub(super) struct RecordingInner {
     /// The contents of the graph, until the end.
     pub(super) graph: Mutex<Graph>,
@@ -317,7 +317,7 @@ pub(super) fn connect(
     }
 }
 
-/// Those of `nodes` that none of the others follows directly.
+/// Returns those of `nodes` that none of the others follows directly.
 fn leaves(graph: &Graph, nodes: &[NodeId]) -> Vec<NodeId> {
     let is_followed = |node: &NodeId| {
         graph.inner().successors(*node).is_ok_and(|mut all| all.any(|one| nodes.binary_search(&one).is_ok()))

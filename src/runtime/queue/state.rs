@@ -27,10 +27,10 @@ use crate::sync::{AtomicBool, AtomicU32, Ordering};
 /// On devices whose queues are all in order, the commands of an out-of-order queue are spread over so many.
 const DEVICE_QUEUES: usize = 4;
 
-/// So many runs are kept for reuse. What a burst leaves beyond them is given back.
+/// Maximum of runs kept for reuse. Those that a burst leaves beyond them are given back.
 const MOST_SPARE: usize = 64;
 
-/// So many runs that cannot be used yet are passed over in search of one to use again.
+/// Maximum of runs that cannot be used yet and are passed over in search of one to use again.
 const MOST_PASSED_OVER: usize = 4;
 
 impl QueueInner {

@@ -93,7 +93,7 @@ impl<T: Pod> Buffer<T> {
     }
 }
 
-/// So many chunks are in flight at most.
+/// Maximum of chunks in flight.
 const DEPTH: usize = 4;
 
 /// The smallest chunk of a larger transfer: the device takes longer for it than the host to enqueue
@@ -122,7 +122,7 @@ struct StagedTransfer {
     queue: Arc<QueueInner>,
     /// The chunks in flight have it, too: they have ended before what waits for it uses the buffer.
     lease: Arc<FenceGuard>,
-    /// Those in flight, the oldest first.
+    /// The chunks in flight, the oldest first.
     chunks: VecDeque<Chunk>,
     location: &'static Location<'static>,
 }
@@ -261,7 +261,7 @@ impl StagedTransfer {
 }
 
 impl Drop for StagedTransfer {
-    /// What comes from now on waits for the chunks in flight only. A run may have ended and still
+    /// Ends the lease, so that later uses wait for the chunks in flight only. A run may have ended and still
     /// have the lease for a moment.
     fn drop(&mut self) {
         let runs: Vec<_> = self.chunks.drain(..).map(|chunk| chunk.run).collect();

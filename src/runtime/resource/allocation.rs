@@ -16,7 +16,7 @@ pub(crate) struct Allocation {
     device: Device,
     /// Whether nothing may write it, because the application shares it.
     is_read_only: bool,
-    /// What the order between submissions knows about the allocation, kept here by
+    /// State of the allocation in the order between submissions, maintained by
     /// `execution::conflicts`.
     pub(crate) register: Attachment,
     /// Where loans of the allocation wait for other libraries, and transfers run, kept here by
@@ -169,7 +169,7 @@ impl View {
     }
 }
 
-/// What `hal::Memory::host_ptr` promises.
+/// Alignment that `hal::Memory::host_ptr` promises.
 const ALIGNMENT: usize = 64;
 
 /// The bytes of `len` elements of `T`.

@@ -190,23 +190,23 @@ impl Device {
         Self { inner }
     }
 
-    /// What the device is.
+    /// Returns the description of the device.
     pub fn info(&self) -> &DeviceInfo {
         self.inner.hal.info()
     }
 
-    /// What opens it, such as `host:0`.
+    /// Returns the selector that opens the device, such as `host:0`.
     pub fn selector(&self) -> &str {
         &self.info().selector
     }
 
-    /// What the device can do.
+    /// Returns the capabilities of the device.
     pub fn capabilities(&self) -> &Capabilities {
         self.inner.hal.capabilities()
     }
 
-    /// What nodes on the device may be: what it records, and hints, which become empty commands
-    /// where it has no use for them.
+    /// Returns the kinds that nodes on the device may have: those that it records, and hints, which
+    /// become empty commands where it has no use for them.
     pub(crate) fn node_kinds(&self) -> CommandKinds {
         let mut kinds = self.capabilities().commands;
         if kinds.contains(CommandKinds::EMPTY) {
@@ -343,12 +343,12 @@ impl Device {
         Err(error.on_device(self.selector()))
     }
 
-    /// How many guards have it [profiled](Self::profile).
+    /// Returns the number of guards that have it [profiled](Self::profile).
     pub(crate) fn profilers(&self) -> &AtomicU32 {
         &self.inner.profilers
     }
 
-    /// How eagerly completions on this device are noticed.
+    /// Returns the policy for how eagerly completions on this device are noticed.
     pub fn wake_policy(&self) -> WakePolicy {
         WakePolicy::from_repr(self.inner.wake_policy.load(Ordering::Relaxed))
     }

@@ -54,7 +54,7 @@ impl DLDevice {
     pub const CUDA_MANAGED: u32 = 13;
 }
 
-/// What the elements of a tensor are.
+/// Type of the elements of a tensor.
 #[repr(C)]
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct DLDataType {
@@ -76,7 +76,7 @@ pub struct DLTensor {
     pub device: DLDevice,
     /// Number of dimensions.
     pub ndim: i32,
-    /// What the elements are.
+    /// Type of the elements.
     pub dtype: DLDataType,
     /// The extent of each dimension.
     pub shape: *mut i64,
@@ -177,7 +177,7 @@ mod sealed {
 /// # Safety
 /// Every value of the data type is a value of the Rust type, of the same size.
 pub unsafe trait DlpackElement: Pod {
-    /// What DLPack calls it.
+    /// DLPack's name for the type.
     const DATA_TYPE: DLDataType;
 }
 
@@ -299,7 +299,7 @@ impl Device {
         unsafe { self.import(address, len, tensor) }
     }
 
-    /// What DLPack calls the device.
+    /// Returns DLPack's name for the device.
     fn dlpack_device(&self) -> Result<DLDevice> {
         let index = self.selector().split_once(':').and_then(|(_, index)| index.parse().ok());
         match (self.info().backend, index) {

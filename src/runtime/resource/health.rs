@@ -37,7 +37,7 @@ impl Health {
         matches!(self, Self::Lost(_))
     }
 
-    /// What is wrong, if there is an error to tell of it.
+    /// Returns the error that describes what is wrong, if there is one.
     pub fn error(&self) -> Option<&Error> {
         match self {
             Self::Stalled(error) | Self::Lost(error) => Some(error),
@@ -57,7 +57,7 @@ impl Display for Health {
     }
 }
 
-/// What is known of the health of one device. Changes may be made under locks: those who watch are woken
+/// Health of one device, as far as known. Changes may be made under locks: its watchers are woken
 /// later, as the tasks that wait for a submission are.
 pub(crate) struct HealthCell {
     sender: watch::Sender<Health>,

@@ -92,7 +92,7 @@ impl Device {
         Ok(HostBuffer::whole(allocation))
     }
 
-    /// What the device's pool of host memory has done, and how much it keeps.
+    /// Returns what the device's pool of host memory has done, and how much it keeps.
     ///
     /// The memory of a dropped [`HostBuffer`](crate::HostBuffer) is kept, once nothing uses it any more, for
     /// later host buffers of about the same size: these then need no call of the driver.

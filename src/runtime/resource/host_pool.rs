@@ -33,7 +33,7 @@ struct SizeClass {
     last_use: u64,
 }
 
-/// What a device's pool of host memory has done so far:
+/// Statistics of a device's pool of host memory:
 /// [`Device::host_pool_stats`](crate::Device::host_pool_stats).
 #[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
 #[non_exhaustive]
@@ -173,7 +173,7 @@ impl HostPoolState {
 #[derive(Debug)]
 struct PooledMemory {
     resource: ResourceId,
-    /// What was asked for, and can be used.
+    /// Length that was requested and can be used.
     len: usize,
     /// There until it is dropped.
     memory: Option<Arc<dyn Memory>>,

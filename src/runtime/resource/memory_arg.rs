@@ -1,4 +1,4 @@
-//! What commands and kernels take as memory.
+//! Arguments that commands and kernels accept as memory.
 
 use bytemuck::Pod;
 
@@ -38,7 +38,7 @@ pub trait CopySource<T>: sealed::Source<T> {
     fn operand(&self) -> Operand;
 }
 
-/// What a [`CopySource`] refers to.
+/// Memory that a [`CopySource`] refers to.
 #[derive(Clone, Debug)]
 pub struct Operand(pub(crate) View);
 

@@ -1,4 +1,4 @@
-//! What graphs work on: devices, their memory, and kernels.
+//! Resources that graphs work on: devices, their memory, and kernels.
 
 pub(crate) mod allocation;
 pub(crate) mod buffer;

@@ -7,7 +7,7 @@ use wakegraph_hal::{Error, ErrorKind, Result};
 
 use crate::runtime::resource::device::Device;
 
-/// How many devices are profiled: submissions read this, and no more where there is none.
+/// Number of profiled devices: submissions read this, and no more where there is none.
 static PROFILED: AtomicU32 = AtomicU32::new(0);
 
 /// Whether any device is profiled.

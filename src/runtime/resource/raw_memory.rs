@@ -20,7 +20,7 @@ struct RawMemory {
     resource: ResourceId,
     device: DeviceId,
     pointer: UsmPointer,
-    /// What the memory lives as long as, until the drop.
+    /// Owner that keeps the memory alive; dropped with it.
     keep_alive: Option<Box<dyn Send + Sync>>,
 }
 

@@ -61,7 +61,7 @@ pub struct RectCopy {
     dst: Layout,
 }
 
-/// The same in bytes.
+/// A rectangle measured in bytes.
 pub(crate) struct RectBytes {
     pub(crate) rect: Rect,
     pub(crate) src: Pitch,

@@ -243,7 +243,7 @@ impl<T: Pod> HostSource<T> {
         Ok(Self::of(self.view.slice(range, size_of::<T>())?))
     }
 
-    /// The same bytes as elements of another type: of numbers in a mapped file, for example.
+    /// Returns the same bytes as elements of another type: of numbers in a mapped file, for example.
     ///
     /// # Errors
     /// [`InvalidSize`](ErrorKind::InvalidSize) when they are not whole elements of `U`;

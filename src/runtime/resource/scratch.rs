@@ -265,7 +265,7 @@ impl Places {
         self.by_resource.values().map(|(allocation, _)| allocation)
     }
 
-    /// What the executable uses of arenas that others share.
+    /// Returns the executable's accesses to arenas that others share.
     pub(crate) fn shared(&self) -> impl Iterator<Item = (&Arc<Allocation>, Access)> {
         let is_shared = self.shared.is_some();
         self.arenas.values().filter(move |_| is_shared).map(|allocation| {

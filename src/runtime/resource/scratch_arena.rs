@@ -73,7 +73,7 @@ impl ScratchArena {
         Ok(())
     }
 
-    /// How large the arena is on a device, in bytes.
+    /// Returns the size of the arena on a device, in bytes.
     pub fn bytes(&self, device: &Device) -> usize {
         self.find(device.id()).map_or(0, |allocation| allocation.memory().len())
     }

@@ -14,7 +14,7 @@ use crate::runtime::update::nodes::{self, Nodes};
 use crate::runtime::update::replace::Recorded;
 use crate::runtime::update::turn::Turn;
 
-/// How an attempt to apply an update went.
+/// Result of an attempt to apply an update.
 pub(super) enum Attempt {
     /// With what is to be dropped once no lock is held.
     Done(Result<()>, Option<Replaced>),

@@ -38,7 +38,7 @@ struct Outermost {
     draft: Draft,
 }
 
-/// What changes inside bodies, for the executable to remember.
+/// Changes inside bodies, for the executable to remember.
 #[derive(Default)]
 pub(super) struct ChangedBodies {
     pub(super) nodes: Vec<Draft>,

@@ -1,4 +1,4 @@
-//! What an update changes, with what it makes of each node.
+//! The changes of an update, with the result for each node.
 
 use std::collections::HashSet;
 
@@ -10,11 +10,11 @@ use crate::runtime::update::drafts::{self, Drafts};
 use crate::runtime::update::replace::Recorded;
 use crate::runtime::update::step::{Steps, UpdateStep};
 
-/// What to change.
+/// Change that an update makes.
 pub(crate) enum Change {
     Nodes {
         steps: Box<Steps>,
-        /// What the nodes become, worked out before any lock is taken.
+        /// Results for the nodes, worked out before any lock is taken.
         drafts: Drafts,
     },
     Whole(Box<Recorded>),

@@ -1,4 +1,4 @@
-//! What an update makes of each node, worked out without a lock, because kernels' bounds are code
+//! The result of an update for each node, worked out without a lock, because kernels' bounds are code
 //! of the user's.
 
 use std::sync::Arc;
@@ -15,7 +15,7 @@ use crate::runtime::resource::allocation::{Allocation, View};
 use crate::runtime::resource::kernel::{KernelCall, KernelRef};
 use crate::runtime::update::step::{NodeChange, StagedOperands, Steps, UpdateStep};
 
-/// What becomes of one node.
+/// Result of an update for one node.
 pub(crate) struct Draft {
     pub(super) node: Origin,
     kind: CommandKind,

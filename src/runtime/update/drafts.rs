@@ -1,4 +1,4 @@
-//! What an update makes of the nodes that its steps name.
+//! The results of an update for the nodes that its steps name.
 
 use std::sync::Arc;
 
@@ -14,12 +14,12 @@ use crate::runtime::update::bodies::{ChangedBodies, Surroundings};
 use crate::runtime::update::draft::Draft;
 use crate::runtime::update::step::{NodeChange, StagedOperands, Steps, UpdateStep};
 
-/// What an update makes of all nodes that it names.
+/// Results of an update for all nodes that it names.
 #[derive(Default)]
 pub(crate) struct Drafts {
-    /// What the nodes were found with.
+    /// Index in which the nodes were found.
     index: Option<Arc<NodeIndex>>,
-    /// How many changes the executable had seen by then.
+    /// Number of changes that the executable had seen by then.
     changes: u64,
     /// Nodes of the plan, each once, among them the conditionals and loops whose bodies change.
     pub(super) nodes: Vec<Draft>,
@@ -81,7 +81,7 @@ pub(super) fn drafts(executable: &ExecutableInner, updatable: &Updatable, steps:
     Ok(Drafts { index: Some(index), changes, nodes, bodies })
 }
 
-/// What names each node: adjacent, as it is sorted.
+/// Groups the entries by node; those of one node are adjacent, as `named` is sorted.
 fn of_each_node(named: &[(Origin, usize)]) -> impl Iterator<Item = &[(Origin, usize)]> {
     named.chunk_by(|(one, _), (other, _)| one == other)
 }

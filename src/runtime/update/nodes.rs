@@ -24,8 +24,8 @@ use crate::runtime::update::step::Steps;
 
 /// Checked changes.
 pub(super) struct Nodes<'a> {
-    /// Those of nodes in the plan have accesses if these are other ones. The drafts stay with the caller,
-    /// who drops them without a lock.
+    /// The drafts. A draft of a node in the plan has accesses only if they change. The caller keeps the
+    /// drafts and drops them without a lock.
     drafts: &'a mut Drafts,
     /// Of these, too, with the new calls of kernels.
     steps: &'a mut Steps,
@@ -40,7 +40,7 @@ struct PartitionUpdates {
     updates: Vec<CommandUpdate>,
 }
 
-/// What single nodes did before.
+/// Previous state of single nodes.
 pub(super) struct ReplacedNodes {
     _drafts: [Vec<Draft>; 2],
     _calls: Vec<KernelCall>,
@@ -81,7 +81,7 @@ pub(super) fn stage<'a>(
     Ok(Nodes { drafts, steps, partitions, tasks })
 }
 
-/// What the drafts so far mean for the partitions.
+/// Effects of the drafts so far on the partitions.
 struct Staging<'a> {
     executable: &'a ExecutableInner,
     current: &'a CurrentGraph,
@@ -147,7 +147,7 @@ struct RangedCall<'a> {
     range: &'a Range,
 }
 
-/// What a kernel node launches before the update and after it, if that changes.
+/// Returns what a kernel node launches before the update and after it, if that changes.
 fn launches<'a>(
     current: &'a CurrentGraph,
     steps: &'a Steps,

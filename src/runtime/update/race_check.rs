@@ -4,7 +4,7 @@
 //! Those follow from the accesses that the graph was built with, so a new one may meet another
 //! node's without any edge between the two.
 //!
-//! Of the nodes that use some bytes, only neighbours are looked at: each node, with the last one before it
+//! Of the nodes that use some bytes, only neighbours are checked: each node, with the last one before it
 //! that writes them, and those that have read them since. If edges order these, they order all the others.
 
 use std::collections::HashSet;
@@ -155,7 +155,7 @@ impl Reachability {
         self.orders_within(current.graph(one), one, other, searched)
     }
 
-    /// The same for two nodes of one graph.
+    /// Returns whether edges order two nodes of one graph.
     fn orders_within(
         &mut self,
         graph: &graph::Graph<Command>,

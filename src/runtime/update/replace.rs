@@ -31,7 +31,7 @@ pub(crate) struct Recorded {
     has_loops: bool,
 }
 
-/// What has been replaced.
+/// Parts of the executable that the replaced graph alone used.
 pub(super) struct ReplacedGraph {
     _tasks: Vec<(usize, Arc<HostTask>)>,
     _stream_tasks: Vec<(usize, Arc<hal::Command>)>,
@@ -166,7 +166,7 @@ impl Recorded {
     }
 }
 
-/// What the executable does.
+/// The executable's own commands.
 struct Own {
     graphs: Vec<graph::Graph<Command>>,
     disabled: HashSet<Origin>,
@@ -175,7 +175,7 @@ struct Own {
 }
 
 impl Own {
-    /// Makes a partition do it.
+    /// Makes a partition run these commands.
     fn restore(&self, executable: &ExecutableInner, updatable: &Updatable, partition: usize) -> Result<()> {
         let PartitionWork::Device { device, .. } = &executable.partitions[partition].work else {
             return Ok(());
@@ -208,7 +208,7 @@ fn update(executable: &ExecutableInner, partition: usize, other: &hal::Validated
     updated.unwrap_or(Ok(())).map_err(|error| executable.labels.locate(partition, error))
 }
 
-/// What differs between two graphs, without what is inside their sub-graphs.
+/// Function that lists the differences between two graphs, without those inside their sub-graphs.
 type Differences = fn(&graph::Graph<Command>, &graph::Graph<Command>) -> Vec<String>;
 
 /// Compares the graphs of all instances, those of sub-graphs that both have in the same places.
@@ -332,7 +332,7 @@ mod tests {
     use crate::runtime::{Device, FinalizeOptions, Graph};
 
     thread_local! {
-        /// How many nodes this thread has named on paths to others.
+        /// Number of nodes that this thread has named on paths to others.
         pub(super) static NAMED: Cell<usize> = const { Cell::new(0) };
     }
 

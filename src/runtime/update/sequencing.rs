@@ -55,7 +55,7 @@ pub(crate) fn apply(executable: &Arc<ExecutableInner>, change: Result<Change>) -
     }
 }
 
-/// What an attempt to apply an update has led to.
+/// Result of an attempt to apply an update.
 enum Sequenced {
     /// Something has changed meanwhile: the update is prepared again.
     Again,

@@ -1,4 +1,4 @@
-//! What a user says about one node, parameter or command group.
+//! Steps of an update: a user's change of one node, parameter or command group.
 
 use std::panic::Location;
 use std::sync::{Arc, OnceLock};
@@ -35,7 +35,7 @@ pub(crate) enum UpdateStep {
     Choose(Arc<Group>, usize),
 }
 
-/// What becomes of a node.
+/// Change of a node.
 pub(crate) enum NodeChange {
     /// The number of the call in [`Steps::calls`].
     Launch(usize),
@@ -61,7 +61,7 @@ impl StagedOperands {
         Self { copy, larger: OnceLock::new() }
     }
 
-    /// What becomes of one of the halves, which has these operands.
+    /// Returns the changed form of one of the halves, which has these operands.
     pub(super) fn half(&self, half: &hal::Command, uses: &[Option<View>; 2]) -> Result<MemoryCommand> {
         let is_read = half.kind() == CommandKind::BufferRead;
         let [src, dst] = uses;
@@ -100,7 +100,7 @@ impl UpdateStep {
         matches!(self, Self::Choose(..))
     }
 
-    /// What the executable may use once this is applied, and may not have used before.
+    /// Returns the accesses that become possible once this is applied, and may not have been before.
     pub(super) fn brings(&self, calls: &[KernelCall], current: &CurrentGraph) -> Accesses {
         match self {
             Self::Node(_, NodeChange::Launch(call)) => calls[*call].accesses_with_allocations(),

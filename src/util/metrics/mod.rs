@@ -1,4 +1,4 @@
-//! What the `metrics` facade hears of. The page `docs/metrics.md` lists every metric; a test
+//! Metrics reported to the `metrics` facade. The page `docs/metrics.md` lists every metric; a test
 //! compares the two.
 //!
 //! Handles to metrics are made once for each device and pool, so counting allocates nothing.
@@ -136,7 +136,7 @@ fn tell_recorder(tell: impl FnOnce()) {
     catch_and_log("a recorder of metrics", tell);
 }
 
-/// What is counted of one run and its partitions. Empty where no recorder listens.
+/// Metrics of one run and its partitions. Empty where no recorder listens.
 #[derive(Default)]
 pub(crate) struct RunMetrics(Option<Box<RunMetricsInner>>);
 

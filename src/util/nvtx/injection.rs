@@ -75,7 +75,7 @@ impl<'n> EventAttributes<'n> {
 /// The tool that listens.
 #[derive(Debug)]
 pub(super) struct Tool {
-    /// What the tool knows this crate's ranges by.
+    /// The tool's handle of the domain that holds this crate's ranges.
     domain: AtomicPtr<c_void>,
 }
 

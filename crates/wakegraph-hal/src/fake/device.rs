@@ -129,12 +129,12 @@ unsafe impl Device for FakeDevice {
 pub struct FakeControl(Arc<FakeSchedule>);
 
 impl FakeControl {
-    /// How many enqueues are pending.
+    /// Returns the number of pending enqueues.
     pub fn pending(&self) -> usize {
         self.0.pending()
     }
 
-    /// How often the device was asked for the status of an event.
+    /// Returns how often the device was asked for the status of an event.
     pub fn polls(&self) -> u64 {
         self.0.polls()
     }

@@ -1,4 +1,4 @@
-//! How a fake device behaves.
+//! Options for the behaviour of a fake device.
 
 use std::time::Duration;
 
@@ -8,7 +8,7 @@ use crate::{Capabilities, CommandKinds, UpdateCapabilities};
 const MAX_WORK_GROUP: usize = 1024;
 const LOCAL_MEMORY: usize = 64 << 10;
 
-/// How a [`FakeDevice`](super::FakeDevice) behaves.
+/// Options for the behaviour of a [`FakeDevice`](super::FakeDevice).
 #[derive(Clone, Debug)]
 pub struct FakeOptions {
     pub(super) manual: bool,

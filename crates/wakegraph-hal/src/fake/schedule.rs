@@ -402,7 +402,7 @@ pub(super) struct FakeCompletion {
 
 #[derive(Debug)]
 struct FakeCompletionState {
-    /// How often the event became pending.
+    /// Number of times the event became pending.
     generation: u64,
     status: EventStatus,
     /// When the current use ends by the clock.

@@ -27,7 +27,7 @@ pub struct StartedLibrary<T> {
 }
 
 impl<T> StartedLibrary<T> {
-    /// A library that nobody has asked for.
+    /// A library that has not been requested yet.
     #[expect(clippy::new_without_default, reason = "made in statics only")]
     pub const fn new() -> Self {
         Self { functions: OnceLock::new(), starting: Mutex::new(()) }

@@ -46,7 +46,7 @@ impl Range {
         Self { offset: widen(offset, 0), ..self }
     }
 
-    /// How many dimensions there are: 1, 2 or 3.
+    /// Returns the number of dimensions: 1, 2 or 3.
     pub fn dimensions(&self) -> usize {
         usize::from(self.dimensions)
     }

@@ -102,7 +102,7 @@ struct Drops {
 
 struct State {
     values: VecDeque<Box<dyn Any + Send>>,
-    /// How many threads wait for values, or for one that takes long.
+    /// Number of threads that wait for values, or for one that takes long.
     waiting: usize,
     /// Since when the thread whose turn it is has been dropping a value.
     busy_since: Option<Instant>,

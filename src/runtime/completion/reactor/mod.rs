@@ -60,7 +60,7 @@ struct ReactorInner {
     is_paused: AtomicBool,
 }
 
-/// What submissions tell the reactor's host.
+/// Events and settings that the reactor has not taken in yet.
 struct Inbox {
     added: Vec<Added>,
     tuning: Tuning,

@@ -38,7 +38,7 @@ pub(super) struct Added {
     pub(super) entry: Entry<InFlight>,
 }
 
-/// What a turn has found, to be [dispatched](dispatch) without locks.
+/// The findings of a turn, to be [dispatched](dispatch) without locks.
 pub(super) type AllFound = SmallVec<[Found<InFlight>; 8]>;
 
 impl Poller {

@@ -69,7 +69,7 @@ struct ReactorTask {
     timer: Arc<Timer>,
 }
 
-/// What the task does next.
+/// The next step of the task.
 enum Step {
     /// It takes another turn after other tasks had theirs.
     Yield,

@@ -176,9 +176,9 @@ impl Register {
 /// Uses of an allocation that may not have ended.
 #[derive(Default)]
 pub(super) struct RecordedUses {
-    /// Those that write, oldest first.
+    /// The uses that write, oldest first.
     writing: Vec<Use>,
-    /// Those that only read, oldest first.
+    /// The uses that only read, oldest first.
     reading: Vec<Use>,
     /// How many uses have been recorded.
     recorded: u64,
@@ -407,7 +407,7 @@ pub(super) mod tests {
         executable: usize,
         accesses: Vec<Access>,
         lease: Option<FenceGuard>,
-        /// The runs that it was told to wait for.
+        /// The runs that it was given to wait for.
         after: Vec<usize>,
     }
 

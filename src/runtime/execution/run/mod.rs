@@ -55,7 +55,7 @@ pub(crate) struct Run {
     pub(crate) ended: Latch,
     /// Sequence number within the executable, starting at 1.
     number: u64,
-    /// Those of the devices that do not notify. They poll for the ends of partitions.
+    /// The reactors of the devices that do not notify. They poll for the ends of partitions.
     reactors: Arc<[Reactor]>,
     progress: RunProgress,
     pub(crate) waiting: Waiting,
@@ -113,7 +113,7 @@ impl RunInner {
     }
 }
 
-/// What an update has taken out of an executable.
+/// A part that an update has taken out of an executable.
 pub(crate) type Replaced = Box<dyn Any + Send>;
 
 /// A value whose drop tells others that a run has ended.

@@ -23,10 +23,10 @@ use crate::util::console;
 use crate::util::deferred_drop::Failure;
 use crate::util::metrics::DeviceMetrics;
 
-/// The owner of one run, which is told once that the run fails.
+/// The owner of one run, which is notified once that the run fails.
 struct ModelOwner {
     template: RunTemplate,
-    /// What has to have ended by then.
+    /// The runs that have to have ended by then.
     earlier: Vec<Arc<Run>>,
     ended_in_turn: AtomicU32,
     ended_early: AtomicU32,
@@ -69,7 +69,7 @@ fn template() -> RunTemplate {
     }
 }
 
-/// A run that ends with success as soon as it is told to end.
+/// A run that ends with success as soon as it is asked to end.
 fn succeeding() -> Arc<Run> {
     Arc::new(Run::with(SmallVec::new(), Arc::default()))
 }

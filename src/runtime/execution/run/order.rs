@@ -284,7 +284,7 @@ pub(crate) struct FenceGuard {
 
 #[derive(Debug)]
 struct GuardWaits {
-    /// What the guard does to the memory.
+    /// The guard's accesses to the memory.
     accesses: MergedAccesses,
     before: Vec<Awaited>,
 }
@@ -322,7 +322,7 @@ impl FenceGuard {
         }
     }
 
-    /// What the guard has to wait for.
+    /// The predecessors that the guard has to wait for.
     pub(crate) fn before(&self) -> impl Iterator<Item = Predecessor> {
         let waits = self.waits.as_ref().map(|waits| (waits.before.clone(), waits.accesses.clone()));
         waits.into_iter().flat_map(|(before, accesses)| not_freed(before, accesses)).map(|one| one.by)
@@ -387,7 +387,7 @@ impl Run {
     }
 
     /// Notes a guard that the run comes after, itself or behind others, so that what gives the run up early
-    /// need not look at all of these. Called before it starts, by what has it wait on the host: only such
+    /// need not check all of these. Called before it starts, by what has it wait on the host: only such
     /// a run comes after a guard.
     pub(crate) fn note_guard(&self) {
         let guard = self.comes_after().iter().find_map(|earlier| match earlier {
@@ -408,7 +408,7 @@ impl Run {
     /// only a task of the user's can end that, maybe the one that awaits this run.
     ///
     /// A run that does not come after a guard any more never will again. What a search finds is noted in all
-    /// runs that it has looked at, so that thousands in a row do not each look at all before them.
+    /// runs that it has visited, so that thousands in a row do not each visit all before them.
     pub(crate) fn is_behind_guard(self: &Arc<Self>) -> bool {
         match self.noted_guard() {
             None => return false,
@@ -416,10 +416,10 @@ impl Run {
             Some(_) => {}
         }
         // Runs whose guard has been dropped, each with the place of the one that comes after it.
-        let (mut looked_at, mut seen, mut at) = (vec![(self.clone(), 0)], HashSet::new(), 0);
-        while let Some((run, _)) = looked_at.get(at) {
+        let (mut visited, mut seen, mut at) = (vec![(self.clone(), 0)], HashSet::new(), 0);
+        while let Some((run, _)) = visited.get(at) {
             #[cfg(test)]
-            LOOKED_AT.set(LOOKED_AT.get() + 1);
+            VISITED.set(VISITED.get() + 1);
             let mut found = None;
             for next in run.comes_after().iter().flat_map(Predecessor::unended) {
                 if !seen.insert(next.address()) {
@@ -427,22 +427,22 @@ impl Run {
                 }
                 let guard = next.guard().cloned().or_else(|| next.run()?.noted_guard());
                 match (guard, next) {
-                    (Some(guard), Predecessor::Run(run)) if guard.is_lifted() => looked_at.push((run, at)),
+                    (Some(guard), Predecessor::Run(run)) if guard.is_lifted() => visited.push((run, at)),
                     (guard, _) => found = found.or(guard),
                 }
             }
             if found.is_some() {
                 loop {
-                    looked_at[at].0.change_noted_guard(found.clone());
+                    visited[at].0.change_noted_guard(found.clone());
                     if at == 0 {
                         return true;
                     }
-                    at = looked_at[at].1;
+                    at = visited[at].1;
                 }
             }
             at += 1;
         }
-        looked_at.iter().for_each(|(run, _)| run.change_noted_guard(None));
+        visited.iter().for_each(|(run, _)| run.change_noted_guard(None));
         false
     }
 
@@ -461,7 +461,7 @@ impl Run {
         self.awaits_turn() && self.is_behind_guard()
     }
 
-    /// What the run comes after, until it has ended.
+    /// The predecessors of the run, until it has ended.
     pub(crate) fn comes_after(&self) -> Predecessors {
         self.extra(|extras| extras.until_end.comes_after.clone())
     }
@@ -552,7 +552,7 @@ pub(crate) fn with_other_devices(mut order: Predecessors) -> Predecessors {
     order
 }
 
-/// What a run that has failed still waits for.
+/// The predecessors that a failed run still waits for.
 struct AwaitedTurn {
     run: Arc<Run>,
     earlier: Mutex<Predecessors>,
@@ -560,13 +560,13 @@ struct AwaitedTurn {
 
 #[cfg(test)]
 std::thread_local! {
-    static LOOKED_AT: Cell<usize> = const { Cell::new(0) };
+    static VISITED: Cell<usize> = const { Cell::new(0) };
 }
 
-/// How many runs this thread has looked at in search of a guard.
+/// How many runs this thread has examined in search of a guard.
 #[cfg(test)]
 pub(crate) fn runs_looked_at() -> usize {
-    LOOKED_AT.get()
+    VISITED.get()
 }
 
 thread_local! {

@@ -44,7 +44,7 @@ pub(super) struct PartitionSlot {
     handle: PartitionHandle,
 }
 
-/// What a run has of a partition in flight.
+/// A run's handle of a partition in flight.
 enum PartitionHandle {
     /// The event that its device signals.
     Device(Arc<dyn hal::Event>),
@@ -127,7 +127,7 @@ fn new_event(device: &Device, profiling: bool) -> Result<Arc<dyn hal::Event>> {
     device.observe(device.hal().create_event(&hal::EventDesc { profiling }))
 }
 
-/// What only some runs have.
+/// The parts that only some runs have.
 #[derive(Default)]
 pub(super) struct RunExtras {
     /// From when on nothing of the run starts any more.
@@ -145,7 +145,7 @@ pub(super) struct RunExtras {
     pub(super) until_end: UntilEnd,
 }
 
-/// What a run gives up when it has ended.
+/// The parts that a run gives up when it has ended.
 #[derive(Default)]
 pub(super) struct UntilEnd {
     /// How partitions that need the host get started. Refers back to the run.
@@ -160,12 +160,12 @@ pub(super) struct UntilEnd {
     pub(super) this: Option<Arc<Run>>,
     /// What updates have taken out of the executable, and this run or one before it still uses.
     pub(super) retired: Vec<Replaced>,
-    /// What is to be dropped when the run has ended.
+    /// The guards to drop when the run has ended.
     pub(super) guards: Vec<EndGuard>,
     pub(super) trace: Option<Arc<RunTrace>>,
 }
 
-/// What the profile of a run is made of.
+/// The parts of a run's profile.
 #[derive(Clone, Default)]
 pub(super) struct ProfileParts {
     /// The names of nodes.

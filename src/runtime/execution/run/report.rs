@@ -39,7 +39,7 @@ pub(crate) struct RunTrace {
     /// The number of the run within its executable.
     pub(crate) submission: u64,
     pub(crate) labels: Arc<Labels>,
-    /// What a command of a queue is called.
+    /// The name of a queue's command.
     pub(crate) command: Option<String>,
     /// The device memory that it uses: each allocation, with its bytes.
     pub(crate) memory: Box<[(ResourceId, u64)]>,
@@ -328,7 +328,7 @@ static RECORDERS: Mutex<Vec<Arc<RunRecorder>>> = Mutex::new(Vec::new());
 /// How many those are: submissions read this, and no more where there is none.
 static COUNT: std::sync::atomic::AtomicU32 = std::sync::atomic::AtomicU32::new(0);
 
-/// So many runs are kept, which bounds the memory of a recording that is left on.
+/// Maximum of runs kept, which bounds the memory of a recording that is left on.
 const MOST_RUNS: usize = 10_000;
 
 /// Whether a recording is on.
@@ -418,7 +418,7 @@ impl RunReport<'_> {
         }
     }
 
-    /// What the run comes after or depends on and that has not ended, in words.
+    /// Lists what the run comes after or depends on and that has not ended, in words.
     pub(crate) fn waits_for(&self) -> Vec<String> {
         let template = self.owner.template();
         let (depends_on, comes_after) = self

@@ -68,7 +68,7 @@ pub(crate) struct LeftRun {
     owner: Arc<dyn RunOwner>,
 }
 
-/// What the reactor's thread is about to do.
+/// The next action of the reactor's thread.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum ThreadState {
     /// There is more to launch, and no other thread does that.
@@ -215,7 +215,7 @@ const LONGEST_WAIT: u64 = 50_000;
 /// Each takes up to 0.1 us.
 const PAUSES: u32 = 16;
 
-/// So many runs are ended per lock.
+/// Maximum of runs ended per lock.
 const SOME: usize = 16;
 
 impl EndedBatches {

@@ -16,7 +16,7 @@ use crate::runtime::resource::device::Device;
 use crate::sync::Ordering;
 use crate::util::panics::{catch, catch_and_log};
 
-/// What the reactor's thread launches, and has launched.
+/// The runs that the reactor's thread launches, and has launched.
 #[derive(Default)]
 pub(crate) struct SubmitterState {
     waiting: VecDeque<LeftRun>,
@@ -66,7 +66,7 @@ const WHILE: u64 = 50_000;
 /// a queue. A longer one is left to the driver's schedule, which sleeps between polls.
 const LONGEST_SPIN: u64 = 300_000;
 
-/// So many events are kept that others may still refer to.
+/// Maximum of events kept that others may still refer to.
 const MOST_SPARE: usize = 64;
 
 /// More than one, so that a device has the next launch at hand while it ends another.

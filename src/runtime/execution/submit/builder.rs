@@ -179,7 +179,7 @@ impl<'a> SubmitBuilder<'a> {
     }
 }
 
-/// What the caller wants to wait for.
+/// The conditions that the caller wants to wait for.
 #[derive(Default)]
 pub(crate) struct Waits {
     pub(super) events: Vec<Event>,

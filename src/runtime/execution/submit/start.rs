@@ -89,7 +89,7 @@ pub(super) fn start<O: RunOwner + 'static>(
     }
 }
 
-/// What a run needs the host for.
+/// Says what a run needs the host for.
 pub(super) fn host_work(template: &RunTemplate) -> String {
     let task = template.partitions.iter().position(|partition| partition.device().is_none());
     match task.and_then(|task| template.labels.names(task).next()) {
@@ -217,7 +217,7 @@ impl<O: RunOwner + 'static> Starter<O> {
         }
     }
 
-    /// What the run waits for, in words.
+    /// Describes in words what the run waits for.
     fn waits_for(&self) -> Vec<String> {
         RunReport { run: &self.run, owner: &*self.owner }.waits_for()
     }

@@ -208,7 +208,7 @@ fn dependencies(events: &[Event]) -> Result<Vec<Arc<dyn hal::Event>>> {
     Ok(all)
 }
 
-/// What a submission needs the host for.
+/// Says what a submission needs the host for.
 fn why_host(
     template: &RunTemplate,
     futures: &[WaitFuture],

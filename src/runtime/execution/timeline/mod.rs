@@ -22,7 +22,7 @@ use crate::runtime::execution::labels::Labels;
 use crate::runtime::execution::profile::{Clocks, DeviceClock};
 use crate::runtime::execution::run::{PartitionMoments, Run, RunRecorder, RunTrace};
 
-/// What ran when, on the host and on all devices, on one clock.
+/// A record of what ran when, on the host and on all devices, on one clock.
 ///
 /// ```
 /// # #[tokio::main(flavor = "current_thread")]
@@ -96,7 +96,7 @@ pub struct TimelinePartition {
     pub partition: u32,
     /// The nodes of the partition, as the graph names them.
     pub nodes: Vec<String>,
-    /// What opens its device; `None` for a host task.
+    /// The name that opens its device; `None` for a host task.
     pub device: Option<String>,
     /// The number of its queue, unique in the process; `None` for a host task.
     pub queue: Option<u64>,
@@ -215,7 +215,7 @@ struct Builder {
     uses: Vec<RunUse>,
 }
 
-/// What a run adds to the counters.
+/// The amounts that a run adds to the counters.
 struct RunUse {
     submitted: u64,
     ended: Option<u64>,

@@ -123,7 +123,7 @@ impl RangeForm {
     }
 }
 
-/// How a kernel's bound follows from the arguments.
+/// Rule by which a kernel's bound follows from the arguments.
 #[derive(Clone, Default)]
 pub(super) struct BoundRule(Option<Arc<Declared>>);
 

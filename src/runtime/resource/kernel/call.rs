@@ -90,8 +90,8 @@ impl KernelCall {
         Self { kernel, args, bound }
     }
 
-    /// The same call with another argument at `index`, and the bound that the kernel declares for its
-    /// arguments. Calls the bound's closure, which is the user's, so the caller holds no lock.
+    /// Returns the same call with another argument at `index`, and the bound that the kernel declares
+    /// for its arguments. Calls the bound's closure, which is the user's, so the caller holds no lock.
     pub(crate) fn with_arg(&self, index: usize, arg: CallArg) -> Self {
         let mut args = self.args.clone();
         if let Some(place) = args.get_mut(index) {

@@ -1,4 +1,4 @@
-//! What devices have made of a raw kernel.
+//! Kernels that devices have made of a raw kernel.
 
 use std::sync::Arc;
 

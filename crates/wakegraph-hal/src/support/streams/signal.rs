@@ -247,7 +247,7 @@ impl<D: StreamDevice> EnqueueSignal for StreamSignal<D> {
                     return SettleStep::Pending;
                 }
                 Ok(None) => return SettleStep::Pending,
-                // The process exits: the device is as good as before, and nobody will say more.
+                // The process exits: the device is as good as before, and no further report will come.
                 Err(failure) if failure.is_unloaded() => unloaded = Some(context.error(failure)),
                 Err(failure) => {
                     // Without the lock, as this logs.

@@ -48,7 +48,7 @@ pub(super) enum By {
     Submission,
 }
 
-/// What a turn has found.
+/// A finding of a turn.
 #[derive(Debug)]
 pub(super) enum Found<W> {
     /// The work has ended.
@@ -59,7 +59,7 @@ pub(super) enum Found<W> {
     KnownToHaveEnded { work: W },
 }
 
-/// What is in flight, by queue.
+/// The work in flight, by queue.
 #[derive(Debug)]
 pub(super) struct Schedule<W> {
     /// Queues with entries, and queues that the last turn has emptied, in no order.
@@ -78,7 +78,7 @@ pub(super) struct Schedule<W> {
     visits: usize,
 }
 
-/// What the plans of all queues depend on.
+/// The parameters that the plans of all queues depend on.
 #[derive(Debug)]
 struct Planner {
     tuning: Tuning,
