@@ -35,7 +35,7 @@ impl Args {
     /// `None` when help is asked for.
     pub(crate) fn parse(mut words: impl Iterator<Item = OsString>) -> Result<Option<Self>, String> {
         let mut args = Self {
-            input: concat!(env!("CARGO_MANIFEST_DIR"), "/examples/data/astronaut.png").into(),
+            input: concat!(env!("CARGO_MANIFEST_DIR"), "/data/astronaut.png").into(),
             output: "edges.png".into(),
             frames: 100,
             device: None,
