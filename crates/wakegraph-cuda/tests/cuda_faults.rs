@@ -113,13 +113,13 @@ async fn everything_pending(device: Device) {
         is_lost(
             first,
             Some("kernel 'stray' (#0)"),
-            "[kernel 'stray' (#0), partition 0, on cuda:0, added at tests",
+            "[kernel 'stray' (#0), partition 0, on cuda:0, added at crates/wakegraph-cuda/tests",
         )
         .await;
         is_lost(
             behind,
             Some("kernel 'stray' (#0)"),
-            "[kernel 'stray' (#0), partition 0, on cuda:0, added at tests",
+            "[kernel 'stray' (#0), partition 0, on cuda:0, added at crates/wakegraph-cuda/tests",
         )
         .await;
         is_lost(queued, None, "queued behind another").await;
@@ -196,8 +196,18 @@ async fn dependents([first, second]: [Device; 2]) {
         let explicit = other.prepare().after(&submission).submit();
         let behind = other.submit();
         let again = both.submit();
-        is_lost(submission, Some("kernel 'stray' (#0)"), "partition 0, on cuda:0, added at tests").await;
-        is_lost(explicit, Some("kernel 'stray' (#0)"), "partition 0, on cuda:0, added at tests").await;
+        is_lost(
+            submission,
+            Some("kernel 'stray' (#0)"),
+            "partition 0, on cuda:0, added at crates/wakegraph-cuda/tests",
+        )
+        .await;
+        is_lost(
+            explicit,
+            Some("kernel 'stray' (#0)"),
+            "partition 0, on cuda:0, added at crates/wakegraph-cuda/tests",
+        )
+        .await;
         is_lost(again, None, "queued behind another").await;
         // Whether it can run is the driver's to say; it does not stay pending.
         if let Err(error) = behind.await {
