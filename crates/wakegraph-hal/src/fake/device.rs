@@ -85,7 +85,7 @@ unsafe impl Device for FakeDevice {
     fn create_kernel(&self, desc: &KernelDesc<'_>) -> Result<Arc<dyn Kernel>> {
         self.status()?;
         self.schedule.log(|| format!("create kernel {}", desc.name));
-        let max_work_group_size = (self.capabilities().max_work_group_size / 2).max(1);
+        let max_work_group_size = self.capabilities().max_work_group_size.min(self.options.kernel_work_group);
         Ok(Arc::new(FakeKernel { name: desc.name.into(), params: desc.params.into(), max_work_group_size }))
     }
 

@@ -19,6 +19,7 @@ pub struct FakeOptions {
     /// Whether the device waits for other fake devices.
     pub(super) peers: bool,
     pub(super) logs_calls: bool,
+    pub(super) kernel_work_group: usize,
 }
 
 impl FakeOptions {
@@ -47,6 +48,7 @@ impl FakeOptions {
             clock_error: Duration::ZERO,
             peers: false,
             logs_calls: false,
+            kernel_work_group: usize::MAX,
         }
     }
 
@@ -99,6 +101,12 @@ impl FakeOptions {
     #[must_use]
     pub fn peers(self, peers: bool) -> Self {
         Self { peers, ..self }
+    }
+
+    /// The largest work-group of kernels, where that is less than the device's.
+    #[must_use]
+    pub fn kernel_work_group(self, kernel_work_group: usize) -> Self {
+        Self { kernel_work_group, ..self }
     }
 
     /// Whether the device logs the calls that it hears, for

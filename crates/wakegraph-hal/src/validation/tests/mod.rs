@@ -34,12 +34,14 @@ impl Fixture {
     }
 
     fn with(capabilities: Capabilities) -> Self {
-        Self::open(FakeOptions::new().capabilities(|all| *all = capabilities))
+        Self::open(FakeOptions::new().capabilities(|all| *all = capabilities).kernel_work_group(32))
     }
 
     /// A device on which work stays pending.
     fn manual() -> Self {
-        Self::open(FakeOptions::new().capabilities(|all| *all = everything()).manual(true))
+        Self::open(
+            FakeOptions::new().capabilities(|all| *all = everything()).manual(true).kernel_work_group(32),
+        )
     }
 
     fn open(options: FakeOptions) -> Self {
