@@ -8,7 +8,17 @@ use wakegraph::AccessMode;
 use wakegraph::hal::{Param, ParamKind, dialect};
 
 /// Where kernels are: in files of their own, and in Rust's string literals.
-const FOLDERS: [&str; 4] = ["examples", "tests", "benches", "crates"];
+const FOLDERS: [&str; 9] = [
+    "examples",
+    "tests",
+    "benches",
+    "crates/wakegraph-conformance/src",
+    "crates/wakegraph-cuda/tests",
+    "crates/wakegraph-hip/src",
+    "crates/wakegraph-hip/tests",
+    "crates/wakegraph-level-zero/tests",
+    "crates/wakegraph-opencl/tests",
+];
 
 /// Files with kernels that are wrong on purpose, or not written out.
 const LEFT_OUT: [&str; 5] = [
