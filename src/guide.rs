@@ -22,8 +22,6 @@ pages! {
     cancellation: "guide/cancellation.md"
     #[cfg(feature = "test-util")]
     deadlines: "guide/deadlines.md"
-    #[cfg(feature = "opencl")]
-    interop: "interop.md"
     service: "service.md"
     timeline: "timeline.md"
     from_a_gpu_thread: "from-a-gpu-thread-and-a-channel.md"

@@ -1,4 +1,5 @@
-#![doc = include_str!("../README.md")]
+// The members with the packages that its examples use test them.
+#![cfg_attr(not(doctest), doc = include_str!("../README.md"))]
 #![deny(clippy::print_stdout, clippy::print_stderr)]
 
 pub mod backend;
