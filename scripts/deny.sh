@@ -9,4 +9,4 @@ set -euo pipefail
 cd "$(dirname "$0")/.."
 
 if [ $# = 0 ]; then set -- bans licenses sources; fi
-exec cargo deny --locked check "$@"
+exec cargo deny --workspace --locked check "$@"

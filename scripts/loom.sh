@@ -6,4 +6,4 @@ set -euo pipefail
 cd "$(dirname "$0")/.."
 # The cfg is our own, because dependencies read plain `loom`.
 export LOOM_MAX_PREEMPTIONS="${LOOM_MAX_PREEMPTIONS:-3}" RUSTFLAGS="--cfg wakegraph_loom"
-cargo test --release --target-dir target/loom --lib "${1:-loom_}"
+cargo test --release -p wakegraph --target-dir target/loom --lib "${1:-loom_}"

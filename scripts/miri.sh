@@ -31,6 +31,8 @@ patch_parking_lot() {
     cp Cargo.lock target/miri/Cargo.lock
 }
 
+# Every part names its packages: beside `examples`, which the workspace builds by default, wakegraph would have its
+# default features.
 miri() {
     cargo +nightly miri test --offline --no-default-features -Zunstable-options \
         --config "patch.crates-io.parking_lot_core.path='$patched'" \
@@ -47,16 +49,16 @@ part() {
     printf '\n== %s (%ss)\n' "$1" "$SECONDS"
     case $1 in
         types) miri -p wakegraph -p wakegraph-hal --lib -- types:: util:: ;;
-        graph) miri --lib -- graph:: ;;
-        plan) miri --lib -- plan:: ;;
-        latch) with_threads --lib -- runtime::completion:: ;;
-        conflicts) with_threads --lib -- runtime::execution::conflicts:: ;;
-        execution) with_threads --lib -- runtime::execution::executable:: runtime::execution::run:: runtime::execution::submission:: ;;
-        resources) with_threads --lib -- runtime::resource:: ;;
-        host) with_threads -p wakegraph-hal -p wakegraph-host --lib && with_threads --test hal_host --test hal_host_commands ;;
-        guards) with_threads --test submission -- guards:: ;;
-        service) MIRIFLAGS="$MIRIFLAGS -Zmiri-tree-borrows" with_threads --test service ;;
-        programs) PROPTEST_CASES=${MIRI_PROGRAMS:-100} with_threads --test programs ;;
+        graph) miri -p wakegraph --lib -- graph:: ;;
+        plan) miri -p wakegraph --lib -- plan:: ;;
+        latch) with_threads -p wakegraph --lib -- runtime::completion:: ;;
+        conflicts) with_threads -p wakegraph --lib -- runtime::execution::conflicts:: ;;
+        execution) with_threads -p wakegraph --lib -- runtime::execution::executable:: runtime::execution::run:: runtime::execution::submission:: ;;
+        resources) with_threads -p wakegraph --lib -- runtime::resource:: ;;
+        host) with_threads -p wakegraph-hal -p wakegraph-host --lib && with_threads -p wakegraph --test hal_host --test hal_host_commands ;;
+        guards) with_threads -p wakegraph --test submission -- guards:: ;;
+        service) MIRIFLAGS="$MIRIFLAGS -Zmiri-tree-borrows" with_threads -p wakegraph --test service ;;
+        programs) PROPTEST_CASES=${MIRI_PROGRAMS:-100} with_threads -p wakegraph --test programs ;;
         *) echo "no part $1" >&2; return 1 ;;
     esac
 }

@@ -3,8 +3,8 @@
 # DIRECTORY, by default target/nvrtc.
 #
 #   scripts/nvrtc.sh [DIRECTORY]
-#   cargo test -p wakegraph-cuda --test cuda_kernels                                      # every kernel in the portable dialect
-#   LD_LIBRARY_PATH=target/nvrtc cargo test -p wakegraph-cuda --lib program    # the compiler's errors
+#   cargo test -p wakegraph-cuda --test cuda_kernels                                # every kernel in the portable dialect
+#   LD_LIBRARY_PATH=$PWD/target/nvrtc cargo test -p wakegraph-cuda --lib program    # the compiler's errors
 set -euo pipefail
 cd "$(dirname "$0")/.."
 directory=$(realpath -m "${1:-target/nvrtc}")

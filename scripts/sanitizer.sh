@@ -8,7 +8,7 @@ run_under() {
   if [ $# -eq 0 ]; then
     set -- --lib
     local file
-    for file in tests/*.rs crates/*/tests/*.rs; do
+    for file in tests/*.rs tests/observability/{console,opentelemetry}.rs crates/*/tests/*.rs; do
       # A counting allocator would count the sanitizer's own allocations.
       grep -q '^#\[global_allocator\]' "$file" || set -- "$@" --test "$(basename "$file" .rs)"
     done

@@ -3,7 +3,7 @@
 #
 # Where the compiler's sysroot has the source of the standard library (`rust-src`), that is built with instrumentation, too,
 # and scripts/tsan-instrumented.supp has what is suppressed. Otherwise it comes without: what it orders by means that
-# ThreadSanitizer does not see is listed in scripts/tsan.supp. Of this crate only what fences order belongs in either.
+# ThreadSanitizer does not see is listed in scripts/tsan.supp. Of wakegraph only what fences order belongs in either.
 #
 #   scripts/tsan.sh             all test binaries but those with an allocator of their own
 #   scripts/tsan.sh --lib       what cargo test is to be given instead
