@@ -288,7 +288,6 @@ impl End {
 impl Updated {
     fn new(device: &Device, kernels: usize) -> Self {
         let device = device.hal();
-        let can = device.capabilities();
         let buffer = ParamKind::Buffer { access: AccessMode::ReadWrite, element_size: 4, element_align: 4 };
         let params = [
             Param { name: "n".into(), kind: ParamKind::Value { size: 4 } },
@@ -313,7 +312,7 @@ impl Updated {
             handles,
             queue: device.create_queue(&queue).expect("a queue"),
             event: device.create_event(&EventDesc::new()).expect("an event"),
-            end: (can.notifies && !can.prefers_polls).then(Arc::default),
+            end: device.capabilities().notifies.then(Arc::default),
             runs: 0,
         }
     }

@@ -181,8 +181,7 @@ static REACTORS: LazyLock<Runtime> = LazyLock::new(|| {
 fn polled_in_runtime(variant: &Variant) -> Option<Vec<Device>> {
     let devices: Vec<_> = (variant.open)().ok()?.into_iter().map(Device::from_hal).collect();
     let [device] = &devices[..] else { return None };
-    let is_polled = !device.capabilities().notifies || device.capabilities().prefers_polls;
-    if !is_polled || !cfg!(target_os = "linux") {
+    if device.capabilities().notifies || !cfg!(target_os = "linux") {
         return None;
     }
     device.run_reactor_on(REACTORS.handle()).expect("a runtime with an I/O driver");

@@ -360,9 +360,6 @@ pub struct Capabilities {
     /// Whether a [`Notify`](crate::Notify) passed at enqueue is called. Where it is not, completion
     /// must be polled.
     pub notifies: bool,
-    /// Whether a poll finds the end sooner than a notification comes, while there is a core for each
-    /// thread. The runtime asks for notifications of such a device only where it does not poll.
-    pub prefers_polls: bool,
     /// The party that drives the work while a thread waits for it.
     pub progress: Progress,
     /// Whether in-order queues take [batches](crate::Queue::enqueue_batch).
@@ -404,7 +401,6 @@ impl Capabilities {
             update: UpdateCapabilities::empty(),
             profiling: false,
             notifies: false,
-            prefers_polls: false,
             progress: Progress::Device,
             batches: false,
             queue_priorities: false,

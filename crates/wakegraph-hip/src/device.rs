@@ -62,7 +62,6 @@ impl HipDeviceInner {
             update: UpdateCapabilities::all(),
             profiling: true,
             notifies: false,
-            prefers_polls: false,
             progress: Progress::Device,
             batches: true,
             queue_priorities: true,

@@ -186,7 +186,6 @@ impl HostDevice {
             update: UpdateCapabilities::all(),
             profiling: true,
             notifies: !options.polled,
-            prefers_polls: false,
             progress: Progress::HostCores,
             batches: false,
             queue_priorities: false,

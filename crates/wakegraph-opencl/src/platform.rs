@@ -362,7 +362,6 @@ impl OpenclFeatures {
             // CPU runtime takes longer for a callback than for a small kernel, and on a busy machine its
             // callbacks come late. Others may call back only while a thread waits for them, as oclgrind does.
             notifies: platform == POCL,
-            prefers_polls: false,
             progress: if is_cpu { Progress::HostCores } else { Progress::Device },
             batches: false,
             queue_priorities: self.queue_priorities,

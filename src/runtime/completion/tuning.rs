@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use wakegraph_hal::{Capabilities, Progress};
+use wakegraph_hal::Progress;
 
 use crate::runtime::completion::clock::nanoseconds;
 use crate::runtime::completion::estimate::Estimate;
@@ -16,30 +16,6 @@ pub(crate) enum Host {
     Thread,
     /// As a task on the thread of the tasks that wait.
     Task,
-}
-
-/// How a thread may spin for the end of work on devices that are polled, from the freest to the most careful.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default, Debug)]
-pub(crate) enum SpinKind {
-    /// The device computes, and a spin slows nothing down.
-    #[default]
-    Free,
-    /// The host's cores compute, and the device can notify: spins are short. To give way would be worse on a
-    /// busy machine, where another program then has the core for milliseconds.
-    Short,
-    /// The host's cores compute, and only polls tell when they are done: spins give way.
-    GivingWay,
-}
-
-impl SpinKind {
-    /// The one for a device that is polled.
-    pub(crate) fn of(capabilities: &Capabilities) -> Self {
-        match capabilities.progress {
-            Progress::Device => Self::Free,
-            Progress::HostCores if capabilities.notifies => Self::Short,
-            Progress::HostCores => Self::GivingWay,
-        }
-    }
 }
 
 /// The figures of one policy.
@@ -197,16 +173,15 @@ impl Tuning {
 
 impl WakePolicy {
     /// The longest time for which the polls of a submission spin, between which other tasks have their turn.
-    pub(crate) fn spin_limit(self, kind: SpinKind) -> Duration {
+    pub(crate) fn spin_limit(self, progress: Progress) -> Duration {
         if single_core() {
             return Duration::ZERO;
         }
-        match (self, kind) {
+        match (self, progress) {
             (Self::Efficient, _) => Duration::ZERO,
             (Self::Latency, _) => Duration::from_millis(1),
-            (Self::Balanced, SpinKind::Free) => Duration::from_micros(150),
-            (Self::Balanced, SpinKind::Short) => Duration::from_micros(50),
-            (Self::Balanced, SpinKind::GivingWay) => Duration::from_micros(400),
+            (Self::Balanced, Progress::Device) => Duration::from_micros(150),
+            (Self::Balanced, Progress::HostCores) => Duration::from_micros(400),
         }
     }
 }

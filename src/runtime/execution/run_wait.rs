@@ -8,10 +8,10 @@ use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
 use tokio::task::coop;
+use wakegraph_hal::Progress;
 
 use crate::runtime::completion::latch::WaiterKey;
 use crate::runtime::completion::spin_budget;
-use crate::runtime::completion::tuning::SpinKind;
 use crate::runtime::execution::run::{Run, RunTrace, SpinPlan, spin_time};
 use crate::runtime::execution::submission_queue::{LeaderGuard, SubmissionQueue};
 
@@ -111,7 +111,7 @@ impl RunWait {
     /// The first poll for a run in which nothing but devices has a part.
     fn spin_once(&mut self, time: Duration) -> Next {
         let now = Instant::now();
-        if self.run.is_polled() && self.run.waiting.spin_kind() == SpinKind::Free {
+        if self.run.is_polled() && self.run.waiting.progress() == Progress::Device {
             // A device takes longer than others to submit what they have: this is how many
             // come to be in flight.
             self.spin = Spin::Until(now + time);
@@ -135,11 +135,11 @@ impl RunWait {
 
     /// How often a spin polls between two readings of the clock.
     fn polls(&self, alone: bool) -> u32 {
-        match (self.run.is_polled(), self.run.waiting.spin_kind()) {
+        match (self.run.is_polled(), self.run.waiting.progress()) {
             // It reads a flag that another thread sets.
             (false, _) => 16,
             // Each poll is a call of the driver's.
-            (true, SpinKind::Free) if alone => 3,
+            (true, Progress::Device) if alone => 3,
             _ => 1,
         }
     }
@@ -168,7 +168,7 @@ impl RunWait {
     /// The same for a `slice` of that time at most. `now` is when it began, and then when it polled last.
     fn poll_until(&mut self, now: &mut Instant, slice: Duration, end: Instant) -> Next {
         let start = *now;
-        let gives_way = self.run.waiting.spin_kind() == SpinKind::GivingWay;
+        let gives_way = self.run.waiting.progress() == Progress::HostCores;
         loop {
             let alone = self.run.is_alone_in_flight();
             for poll in 0..self.polls(alone) {

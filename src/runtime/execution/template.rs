@@ -9,11 +9,10 @@ use std::time::Duration;
 
 use parking_lot::{RwLock, RwLockReadGuard};
 use wakegraph_hal as hal;
-use wakegraph_hal::{DeviceId, Error, Priority, ResourceId};
+use wakegraph_hal::{DeviceId, Error, Priority, Progress, ResourceId};
 
 use crate::runtime::completion::estimate::Estimator;
 use crate::runtime::completion::reactor::Reactor;
-use crate::runtime::completion::tuning::SpinKind;
 use crate::runtime::execution::deadline;
 use crate::runtime::execution::host_task::HostTask;
 use crate::runtime::execution::labels::Labels;
@@ -52,7 +51,8 @@ pub(crate) struct RunTemplate {
     /// Whether only the ends of the tails are polled for. Their devices have waited for all other
     /// partitions, so one poll tells of them, too.
     pub(crate) polls_tails: bool,
-    pub(crate) spin_kind: SpinKind,
+    /// The party that drives the work on the polled devices.
+    pub(crate) progress: Progress,
     /// The reactors of the devices that are polled.
     pub(crate) reactors: Arc<[Reactor]>,
     /// The number of the last run that has ended, other than by the loss of a device.
@@ -129,7 +129,7 @@ impl RunTemplate {
     /// How long a poll of a submission may spin. The most careful device decides.
     pub(crate) fn spin_limit(&self) -> Duration {
         let devices = self.partitions.iter().filter_map(PartitionExec::device);
-        devices.map(|device| device.wake_policy().spin_limit(self.spin_kind)).min().unwrap_or_default()
+        devices.map(|device| device.wake_policy().spin_limit(self.progress)).min().unwrap_or_default()
     }
 }
 
@@ -171,10 +171,11 @@ impl Partitions {
         device.map_or_else(DeviceMetrics::without_device, |device| device.metrics().clone())
     }
 
-    /// How a thread may spin for all of them.
-    pub(crate) fn spin_kind(&self) -> SpinKind {
-        let polled = self.0.iter().filter_map(PartitionExec::device).filter(|device| device.is_polled());
-        polled.map(|device| SpinKind::of(device.capabilities())).max().unwrap_or_default()
+    /// The party that drives the work on the polled devices: the host's cores, if it is theirs on any.
+    pub(crate) fn progress(&self) -> Progress {
+        let mut polled = self.0.iter().filter_map(PartitionExec::device).filter(|device| device.is_polled());
+        let host_cores = polled.any(|device| device.capabilities().progress == Progress::HostCores);
+        if host_cores { Progress::HostCores } else { Progress::Device }
     }
 
     /// The devices, each once.

@@ -530,7 +530,7 @@ fn assemble(
             }),
             metrics: partitions.metrics(),
             reactors: partitions.reactors(),
-            spin_kind: partitions.spin_kind(),
+            progress: partitions.progress(),
             partitions,
             profiling: options.profiling,
             ended: AtomicU64::new(0),

@@ -105,7 +105,7 @@ impl CommandTemplate {
                 metrics: partitions.metrics(),
                 devices: partitions.devices(),
                 reactors: partitions.reactors(),
-                spin_kind: partitions.spin_kind(),
+                progress: partitions.progress(),
                 partitions,
                 profiling: false,
                 roots: Box::new([0]),

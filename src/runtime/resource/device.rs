@@ -38,7 +38,6 @@ pub struct Device {
 struct DeviceInner {
     hal: hal::ValidatedDevice,
     /// As its capabilities say: asked for at each submission.
-    is_polled: bool,
     notifies: bool,
     wake_policy: AtomicU8,
     reactor: OnceLock<Reactor>,
@@ -165,7 +164,6 @@ impl Device {
         fork::refuse_children();
         let inner = Arc::new(DeviceInner {
             notifies: hal.capabilities().notifies,
-            is_polled: !hal.capabilities().notifies || hal.capabilities().prefers_polls,
             metrics: DeviceMetrics::new(&hal.info().selector),
             hal,
             wake_policy: AtomicU8::new(WakePolicy::default() as u8),
@@ -412,14 +410,9 @@ impl Device {
         self.info().id
     }
 
-    /// Whether the runtime polls for the ends of its work, with or without some notifications.
+    /// Whether the runtime polls for the ends of its work, because it does not notify.
     pub(crate) fn is_polled(&self) -> bool {
-        self.inner.is_polled
-    }
-
-    /// Whether it notifies where it is asked to.
-    pub(crate) fn notifies(&self) -> bool {
-        self.inner.notifies
+        !self.inner.notifies
     }
 
     /// Where `execution::submission_queue` keeps the runs that wait to be submitted.

@@ -104,33 +104,6 @@ fn a_submission_that_spun_in_vain_leaves_its_run_to_the_reactor_at_once() {
     });
 }
 
-#[tokio::test]
-async fn a_device_that_can_notify_is_polled_only_for_spins_and_for_many_runs() {
-    let options = FakeOptions::new().manual(true).capabilities(|can| can.prefers_polls = true);
-    let (device, control) = FakeDevice::open(options);
-    let device = Device::from_hal(device);
-    let mut graph = Graph::new(&device);
-    graph.fill(&device.buffer::<u32>(4).unwrap(), 1);
-    let exec = graph.finalize().unwrap();
-    let _nobody_polls = device.reactor().unwrap().pause();
-    let estimator = &exec.inner.partitions[0].estimator;
-    // How long it takes is not known, or too long to spin for it.
-    for _ in 0..3 {
-        let submission = exec.submit();
-        control.complete_all();
-        assert!(submission.event().run().has_ended(), "the device has notified");
-        submission.await.unwrap();
-        (0..20).for_each(|_| estimator.record_duration(Duration::from_secs(1)));
-    }
-    (0..100).for_each(|_| estimator.record_duration(Duration::from_nanos(1)));
-    let submissions = [exec.submit(), exec.submit(), exec.submit()];
-    control.complete_all();
-    for submission in submissions {
-        assert!(!submission.event().run().has_ended(), "the first was to be polled by its submission");
-        assert!(submission.is_finished());
-    }
-}
-
 /// A run that its submission has seen end before the reactor's thread came.
 struct Over;
 

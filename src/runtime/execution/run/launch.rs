@@ -221,14 +221,11 @@ pub(crate) fn enqueue<O: RunOwner + ?Sized>(
         (expected <= limit).then(|| spin_time(expected, limit))
     });
     let is_watched = !template.polls_tails || template.tails.contains(&(index as u32));
-    // Where a device can notify, the reactor polls only for many runs, each of which would need a
-    // call for its notification, and in the place of submissions.
-    let is_single = || is_watched && polled_for.is_none() && run.is_alone_in_flight();
-    let notifies = device.notifies() && (!device.is_polled() || is_single());
+    let notifies = !device.is_polled();
     let notification = notifies
         .then(|| hal::Notification { target: run.clone() as Arc<dyn hal::Notify>, token: index as u64 });
     let signal = hal::Signal { event, notification, timed: run.keeps_times(index) };
-    let reactor = device.reactor().filter(|_| is_watched && !notifies);
+    let reactor = device.reactor().filter(|_| is_watched);
     let now = reactor.map(|_| clock::now());
     run.will_enqueue(index, expected, notifies);
     let range = run.trace().and_then(|trace| trace.begin_enqueue(index));

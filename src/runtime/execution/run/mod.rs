@@ -163,7 +163,7 @@ impl Run {
         self.ended.reset();
         self.progress = RunProgress::default();
         self.progress.not_ended = AtomicU32::new(self.slots.len() as u32);
-        self.waiting = Waiting::new(timing, template.spin_kind);
+        self.waiting = Waiting::new(timing, template.progress);
         for (slot, partition) in self.slots.iter_mut().zip(&template.partitions) {
             slot.reset(partition);
         }

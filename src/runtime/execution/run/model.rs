@@ -7,11 +7,10 @@ use std::sync::atomic::AtomicU32;
 use loom::future::block_on;
 use loom::thread;
 use smallvec::SmallVec;
-use wakegraph_hal::{Access, AccessMode, CommandKinds, Error, ResourceId};
+use wakegraph_hal::{Access, AccessMode, CommandKinds, Error, Progress, ResourceId};
 
 use crate::graph::Graph;
 use crate::plan::{Plan, PlanOptions};
-use crate::runtime::completion::tuning::SpinKind;
 use crate::runtime::execution::accesses::MergedAccesses;
 use crate::runtime::execution::labels::Labels;
 use crate::runtime::execution::run::{
@@ -63,7 +62,7 @@ fn template() -> RunTemplate {
         has_loops: AtomicBool::new(false),
         polled: false,
         polls_tails: false,
-        spin_kind: SpinKind::default(),
+        progress: Progress::default(),
         reactors: Arc::default(),
         ended: AtomicU64::new(0),
     }

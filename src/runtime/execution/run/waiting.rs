@@ -3,8 +3,9 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use wakegraph_hal::Progress;
+
 use crate::runtime::completion::clock;
-use crate::runtime::completion::tuning::SpinKind;
 use crate::runtime::execution::run::Run;
 use crate::sync::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering};
 
@@ -46,12 +47,13 @@ pub(crate) struct Waiting {
     pub(super) too_long: AtomicBool,
     /// Whether partitions of devices that notify are timed, for estimates.
     pub(super) is_timed: bool,
-    spin_kind: SpinKind,
+    /// The party that drives the work on its polled devices.
+    progress: Progress,
 }
 
 impl Waiting {
-    pub(super) fn new(timing: Timing, spin_kind: SpinKind) -> Self {
-        Self { is_timed: timing == Timing::On, spin_kind, ..Self::default() }
+    pub(super) fn new(timing: Timing, progress: Progress) -> Self {
+        Self { is_timed: timing == Timing::On, progress, ..Self::default() }
     }
 }
 
@@ -123,9 +125,9 @@ impl Waiting {
         SpinPlan::decode(plan.swap(0, Ordering::Relaxed))
     }
 
-    /// How a thread may spin for the end.
-    pub(crate) fn spin_kind(&self) -> SpinKind {
-        self.spin_kind
+    /// The party that drives the work, which decides how a thread spins for the end.
+    pub(crate) fn progress(&self) -> Progress {
+        self.progress
     }
 
     /// How long the partition enqueued last is expected to take.
