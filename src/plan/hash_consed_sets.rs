@@ -4,12 +4,14 @@
 //! A set is a big-endian Patricia tree (Okasaki and Gill, "Fast Mergeable Integer Maps", 1998)
 //! whose leaves are blocks of 64 numbers as one word. Trees share their common parts: a union
 //! rebuilds only the paths where its operands differ, and earlier unions are cached. Each distinct
-//! node is created once and found again through a table, which makes ids exact: two ids differ if
+//! node is created once and found again through a map, which makes ids exact: two ids differ if
 //! and only if the sets do.
 //!
 //! A tree is at most 32 deep, but unions keep an explicit stack all the same: no pass of the plan recurses.
 
-use super::hash::{mix, slot_of};
+use std::hash::BuildHasher;
+
+use rustc_hash::{FxBuildHasher, FxHashMap};
 
 /// A set: index of its root node.
 pub(super) type SetId = u32;
@@ -19,7 +21,7 @@ pub(super) const EMPTY_SET: SetId = 0;
 
 /// A block of 64 numbers (`label` is the block's index, `low` and `high` its word), or a fork of
 /// two sub-trees (`low` and `high` are their ids).
-#[derive(Clone, Copy, PartialEq, Eq)]
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
 struct SetNode {
     /// For a fork: [`FORK`], then the prefix that all its blocks share, then a 1 at the bit where
     /// they differ, then zeros.
@@ -54,8 +56,7 @@ impl SetNode {
 /// All sets of one plan.
 pub(super) struct HashConsedSets {
     nodes: Vec<SetNode>,
-    /// Open addressing over `nodes`; 0 is a free slot.
-    table: Vec<u32>,
+    ids: FxHashMap<SetNode, SetId>,
     /// Cached unions, `[smaller id, larger id, union]`. A newer entry replaces the older one in its slot.
     memo: Vec<[u32; 3]>,
     tasks: Vec<Task>,
@@ -79,7 +80,7 @@ impl HashConsedSets {
     pub(super) fn new() -> Self {
         Self {
             nodes: vec![SetNode { label: 0, low: 0, high: 0 }],
-            table: Vec::new(),
+            ids: FxHashMap::default(),
             memo: Vec::new(),
             tasks: Vec::new(),
             results: Vec::new(),
@@ -205,42 +206,13 @@ impl HashConsedSets {
 
     /// Returns the id of this node, which is created if it is new.
     fn make(&mut self, node: SetNode) -> SetId {
-        if self.nodes.len() * 3 >= self.table.len() * 2 {
-            self.grow();
-        }
-        let mut slot = slot_of(hash(node), self.table.len());
-        loop {
-            match self.table[slot] {
-                0 => break,
-                id if self.nodes[id as usize] == node => return id,
-                _ => slot = (slot + 1) & (self.table.len() - 1),
-            }
-        }
-        let id = self.nodes.len() as u32;
-        self.nodes.push(node);
-        self.table[slot] = id;
-        id
+        *self.ids.entry(node).or_insert_with(|| {
+            self.nodes.push(node);
+            self.nodes.len() as SetId - 1
+        })
     }
-
-    #[cold]
-    fn grow(&mut self) {
-        let slots = (self.table.len() * 2).max(1 << 8);
-        self.table.clear();
-        self.table.resize(slots, 0);
-        for (id, &node) in self.nodes.iter().enumerate().skip(1) {
-            let mut slot = slot_of(hash(node), slots);
-            while self.table[slot] != 0 {
-                slot = (slot + 1) & (slots - 1);
-            }
-            self.table[slot] = id as u32;
-        }
-    }
-}
-
-fn hash(node: SetNode) -> u64 {
-    mix(mix(u64::from(node.low) | u64::from(node.high) << 32) ^ u64::from(node.label))
 }
 
 fn memo_slot(a: SetId, b: SetId) -> usize {
-    slot_of(mix(u64::from(a) | u64::from(b) << 32), MEMO_SLOTS)
+    FxBuildHasher.hash_one((a, b)) as usize % MEMO_SLOTS
 }

@@ -30,7 +30,6 @@ mod command_order;
 mod csr;
 mod dependencies;
 mod elide_empty;
-mod hash;
 mod hash_consed_sets;
 mod inline;
 mod instructions;

@@ -21,9 +21,10 @@
 //! an edge and rises along a cut one, so a cycle has no cut edge; the edges left inside a class
 //! join a device to itself, or lead into a host task or a stream task, which only cut edges leave.
 
+use rustc_hash::FxHashMap;
+
 use super::PartitionPolicy;
 use super::csr::Csr;
-use super::hash::PairMap;
 use super::placement::is_alone;
 use super::signature::{self, is_device_change};
 
@@ -57,10 +58,12 @@ pub(super) fn partition(preds: &Csr, places: &[u32], policy: PartitionPolicy) ->
         PartitionPolicy::Eager => {
             let before = signature::ancestors(preds, places);
             let after = signature::descendants(preds, places);
-            let mut pairs = PairMap::new();
+            // Numbers the pairs in the order in which they first occur.
+            let mut pairs = FxHashMap::default();
             let mut classes = before.of;
             for (class, &after) in classes.iter_mut().zip(&after.of) {
-                *class = pairs.get_or_number(*class, after);
+                let next = pairs.len() as u32;
+                *class = *pairs.entry((*class, after)).or_insert(next);
             }
             group(places, classes, pairs.len())
         }

@@ -1,8 +1,8 @@
 //! The order in which requests wait: by priority, then fairly by key, then by arrival.
 
-use std::collections::{HashMap, VecDeque};
-use std::hash::{BuildHasherDefault, Hasher};
+use std::collections::VecDeque;
 
+use rustc_hash::FxHashMap;
 use wakegraph_hal::Priority;
 
 /// Requests that wait. Keys of the same priority take turns, so a key with many requests does not
@@ -31,8 +31,8 @@ pub(crate) struct Position {
 struct PriorityClass<V> {
     /// Requests of key 0.
     keyless: KeyRequests<V>,
-    /// Requests of other keys, at least one of each.
-    by_key: HashMap<u64, KeyRequests<V>, BuildHasherDefault<KeyHasher>>,
+    /// Requests of other keys, which are hashes already: at least one of each.
+    by_key: FxHashMap<u64, KeyRequests<V>>,
     /// Keys in the order of their turns.
     turns: VecDeque<u64>,
     /// The key that had its turn last, if it has more requests. It goes behind those that come
@@ -42,24 +42,6 @@ struct PriorityClass<V> {
 
 /// The requests of one key, each behind its arrival.
 type KeyRequests<V> = VecDeque<(u64, V)>;
-
-/// Keys are hashes, or 0.
-#[derive(Default, Debug)]
-struct KeyHasher(u64);
-
-impl Hasher for KeyHasher {
-    fn write(&mut self, bytes: &[u8]) {
-        bytes.iter().for_each(|&byte| self.0 = self.0.rotate_left(8) ^ u64::from(byte));
-    }
-
-    fn write_u64(&mut self, key: u64) {
-        self.0 = key;
-    }
-
-    fn finish(&self) -> u64 {
-        self.0
-    }
-}
 
 impl<V> Default for FairQueue<V> {
     fn default() -> Self {
@@ -125,7 +107,7 @@ impl<V> FairQueue<V> {
 impl<V> Default for PriorityClass<V> {
     fn default() -> Self {
         let (keyless, turns) = (VecDeque::new(), VecDeque::new());
-        Self { keyless, by_key: HashMap::default(), turns, last: None }
+        Self { keyless, by_key: FxHashMap::default(), turns, last: None }
     }
 }
 

@@ -1,7 +1,6 @@
 //! Devices as users open them.
 
 use std::fmt::{self, Debug};
-use std::hash::{BuildHasherDefault, Hasher};
 use std::num::NonZeroUsize;
 use std::ops::Range;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, Ordering};
@@ -9,6 +8,7 @@ use std::sync::{Arc, LazyLock, OnceLock, Weak};
 
 use dashmap::DashMap;
 use parking_lot::Mutex;
+use rustc_hash::FxBuildHasher;
 use tokio::sync::watch;
 use wakegraph_hal::{
     self as hal, Capabilities, CommandKinds, DeviceId, DeviceInfo, Error, ErrorKind, Result,
@@ -57,26 +57,7 @@ struct DeviceInner {
 }
 
 /// Kernels by the address of their declaration.
-pub(crate) type LoadedKernels = DashMap<usize, Arc<dyn hal::Kernel>, BuildHasherDefault<AddressHasher>>;
-
-/// A hash of addresses, which no attacker chooses: spread over all bits by a multiplication.
-#[derive(Default)]
-pub(crate) struct AddressHasher(u64);
-
-impl Hasher for AddressHasher {
-    fn finish(&self) -> u64 {
-        self.0
-    }
-
-    fn write(&mut self, bytes: &[u8]) {
-        bytes.iter().for_each(|&byte| self.write_usize(usize::from(byte)));
-    }
-
-    fn write_usize(&mut self, address: usize) {
-        let product = (self.0 ^ address as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15);
-        self.0 = product ^ (product >> 32);
-    }
-}
+pub(crate) type LoadedKernels = DashMap<usize, Arc<dyn hal::Kernel>, FxBuildHasher>;
 
 impl Drop for DeviceInner {
     fn drop(&mut self) {

@@ -4,11 +4,9 @@
 //! per queue, however much is in flight. An entry is polled around its estimated end as the
 //! [`Tuning`] says, and later with growing pauses; without an estimate with these from the start.
 
-mod numbers;
-
 use std::collections::VecDeque;
 
-use numbers::ByNumber;
+use rustc_hash::FxHashMap;
 use wakegraph_hal::Result;
 
 use crate::runtime::completion::estimate::{Estimate, Sample};
@@ -64,8 +62,8 @@ pub(super) enum Found<W> {
 pub(super) struct Schedule<W> {
     /// Queues with entries, and queues that the last turn has emptied, in no order.
     active: Vec<PendingQueue<W>>,
-    /// Where in `active` a queue is.
-    places: ByNumber<usize>,
+    /// Where in `active` a queue is, by its number.
+    places: FxHashMap<u64, usize>,
     /// Memory of queues that were active.
     spare: Vec<VecDeque<Entry<W>>>,
     /// No queue has to be polled before this time.
@@ -132,7 +130,7 @@ impl<W: Work> Schedule<W> {
     pub(super) fn new(tuning: Tuning) -> Self {
         Self {
             active: Vec::new(),
-            places: ByNumber::default(),
+            places: FxHashMap::default(),
             spare: Vec::new(),
             next_poll: u64::MAX,
             left_until: 0,
