@@ -261,8 +261,7 @@ const CONDITIONALS_WITH_ELSE: c_int = 12_080;
 
 /// The commands that a graph can hold.
 fn commands(driver: &Driver, version: c_int) -> CommandKinds {
-    let of_other_layers = CommandKinds::HOST_TASK | CommandKinds::SUB_GRAPH | CommandKinds::STREAM_TASK;
-    let all = CommandKinds::all() - of_other_layers;
+    let all = CommandKinds::RECORDABLE;
     let conditionals = driver.cuGraphAddNode.is_some() && driver.cuGraphConditionalHandleCreate.is_some();
     match conditionals && version >= CONDITIONALS {
         true => all,

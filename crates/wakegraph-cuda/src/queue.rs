@@ -11,7 +11,8 @@ use wakegraph_hal::support::graphs::{
 };
 use wakegraph_hal::support::streams::{DriverContext as _, Kept, LaunchDevice, Started, StreamQueue};
 use wakegraph_hal::{
-    Command, CommandBuffer, CommandBufferDesc, Error, KernelLaunch, MemoryKind, Result, Signal, WaitList,
+    Command, CommandBuffer, CommandBufferDesc, Error, KernelLaunch, MemoryKind, MemoryView, Result, Signal,
+    WaitList,
 };
 
 use super::context::{CudaRawEvent, CudaStream};
@@ -267,6 +268,7 @@ enum StreamCommand {
 impl StreamCommand {
     /// The call that does what the command says, if there is one. The caller has bound the context.
     fn of(device: &CudaDeviceInner, command: &Command) -> Result<Option<Self>> {
+        let is_on_device = |view: &MemoryView| view.memory().kind() == MemoryKind::Device;
         Ok(match command {
             Command::Kernel(launch) => Some(Self::Kernel(CudaLaunch::of(device, launch)?)),
             Command::BufferFill { dst, pattern } => {
@@ -274,14 +276,7 @@ impl StreamCommand {
             }
             // The host waits for a stream that copies within its memory, or memory that the driver does not
             // know.
-            Command::BufferCopy { src, dst }
-            | Command::BufferRead { src, host: dst }
-            | Command::BufferWrite { host: src, dst }
-            | Command::BufferCopyRect { src, dst, .. }
-            | Command::BufferReadRect { src, host: dst, .. }
-            | Command::BufferWriteRect { host: src, dst, .. }
-                if [src, dst].iter().any(|view| view.memory().kind() == MemoryKind::Device) =>
-            {
+            command if command.copy_sides().is_some_and(|sides| sides.into_iter().any(is_on_device)) => {
                 match CopyBox::of_command(command, CudaMemory::copy_address_of, |_| true)?[..] {
                     [copy] if !copy.from.start.is_foreign && !copy.to.start.is_foreign => {
                         Some(Self::Copy(copy))

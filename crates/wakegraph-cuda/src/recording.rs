@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use smallvec::SmallVec;
 use wakegraph_hal::support::graphs::{GraphRecording, RecordedCommand, once_each};
-use wakegraph_hal::{Command, CommandBufferDesc, CommandKind, KernelArg, MemoryView, Result};
+use wakegraph_hal::{Command, CommandBufferDesc, CommandKind, KernelArg, Result};
 
 use super::device::{CudaDeviceInner, is_of};
 use super::events::{CompletionCounter, LoopStop};
@@ -246,17 +246,7 @@ impl PartOrder {
 
 /// Whether a copy engine does the command, and no kernel of the driver's.
 fn is_by_engine(device: &CudaDeviceInner, command: &Command) -> bool {
-    let is_copy = matches!(
-        command.kind(),
-        CommandKind::UsmCopy
-            | CommandKind::BufferCopy
-            | CommandKind::BufferCopyRect
-            | CommandKind::BufferRead
-            | CommandKind::BufferReadRect
-            | CommandKind::BufferWrite
-            | CommandKind::BufferWriteRect
-    );
-    is_copy && !stays_on_device(device, command)
+    command.kind().row().is_copy && !stays_on_device(device, command)
 }
 
 /// With more commands, the last microsecond does not matter.
@@ -306,19 +296,11 @@ impl CountingKernel {
 
 /// Whether the command uses memory of this device only.
 fn stays_on_device(device: &CudaDeviceInner, command: &Command) -> bool {
-    let is_here = |view: &MemoryView| is_of(device, view);
-    match command {
-        Command::Kernel(launch) => launch.args.iter().all(|arg| match arg {
-            KernelArg::Value(_) | KernelArg::Local(_) => true,
-            KernelArg::Memory(view) => is_here(view),
-            // It may point anywhere.
-            KernelArg::Usm(_) => false,
-        }),
-        Command::BufferCopy { src, dst } | Command::BufferCopyRect { src, dst, .. } => {
-            is_here(src) && is_here(dst)
-        }
-        Command::BufferFill { dst, .. } => is_here(dst),
-        Command::Empty => true,
-        _ => false,
-    }
+    let has_only_views = match command {
+        // A pointer may point anywhere.
+        Command::Kernel(launch) => !launch.args.iter().any(|arg| matches!(arg, KernelArg::Usm(_))),
+        Command::BufferCopy { .. } | Command::BufferCopyRect { .. } | Command::BufferFill { .. } => true,
+        command => command.kind() == CommandKind::Empty,
+    };
+    has_only_views && command.views().all(|view| is_of(device, view))
 }

@@ -8,8 +8,8 @@ use smallvec::SmallVec;
 
 use crate::util::setters;
 use crate::{
-    CommandKind, CommandKinds, Error, ErrorKind, Kernel, KernelArg, MemoryView, NativeCommand, Pitch, Range,
-    Rect, Result, UsmPointer,
+    CommandKind, CommandKinds, Error, ErrorKind, Kernel, KernelArg, KindPlace, MemoryView, NativeCommand,
+    Pitch, Range, Rect, Result, UsmPointer,
 };
 
 /// How unified shared memory will be used. A device that has no use for the hint ignores it, but
@@ -184,24 +184,13 @@ pub enum Command {
 impl Command {
     /// Whether an update can change the command: kernels, fills, copies, conditionals and loops.
     pub fn can_be_updated(&self) -> bool {
-        self.can_be_disabled() || matches!(self, Self::If { .. } | Self::While { .. })
+        let row = self.kind().row();
+        row.can_be_disabled || row.place == KindPlace::DeviceOrHost
     }
 
     /// Whether an update can disable the command: kernels, fills and copies can be disabled.
     pub fn can_be_disabled(&self) -> bool {
-        matches!(
-            self,
-            Self::Kernel(_)
-                | Self::UsmCopy { .. }
-                | Self::UsmFill { .. }
-                | Self::BufferCopy { .. }
-                | Self::BufferCopyRect { .. }
-                | Self::BufferRead { .. }
-                | Self::BufferReadRect { .. }
-                | Self::BufferWrite { .. }
-                | Self::BufferWriteRect { .. }
-                | Self::BufferFill { .. }
-        )
+        self.kind().row().can_be_disabled
     }
 
     /// The kind of the command, without its operands.
@@ -226,6 +215,58 @@ impl Command {
             Self::Native(_) => CommandKind::Native,
             Self::StreamTask(_) => CommandKind::StreamTask,
         }
+    }
+
+    /// Source and destination of a copy between views of memory; `None` for other commands.
+    pub fn copy_sides(&self) -> Option<[&MemoryView; 2]> {
+        match self {
+            Self::BufferCopy { src, dst }
+            | Self::BufferRead { src, host: dst }
+            | Self::BufferWrite { host: src, dst }
+            | Self::BufferCopyRect { src, dst, .. }
+            | Self::BufferReadRect { src, host: dst, .. }
+            | Self::BufferWriteRect { host: src, dst, .. } => Some([src, dst]),
+            _ => None,
+        }
+    }
+
+    /// The views of memory among the operands. Those of the commands in its bodies are left out.
+    pub fn views(&self) -> impl Iterator<Item = &MemoryView> {
+        let (args, views, one): (&[KernelArg], &[MemoryView], _) = match self {
+            Self::Kernel(launch) => (&launch.args, &[], None),
+            Self::Native(native) | Self::StreamTask(native) => (&[], native.memory(), None),
+            Self::BufferFill { dst: view, .. }
+            | Self::If { condition: view, .. }
+            | Self::While { condition: view, .. } => (&[], &[], Some(view)),
+            _ => (&[], &[], None),
+        };
+        let args = args.iter().filter_map(|arg| match arg {
+            KernelArg::Memory(view) => Some(view),
+            KernelArg::Value(_) | KernelArg::Usm(_) | KernelArg::Local(_) => None,
+        });
+        args.chain(views).chain(one).chain(self.copy_sides().into_iter().flatten())
+    }
+
+    /// As [`views`](Self::views), to be changed; without the memory that closures have declared.
+    pub fn views_mut(&mut self) -> impl Iterator<Item = &mut MemoryView> {
+        let (args, first, second): (&mut [KernelArg], _, _) = match self {
+            Self::Kernel(launch) => (&mut launch.args, None, None),
+            Self::BufferFill { dst: view, .. }
+            | Self::If { condition: view, .. }
+            | Self::While { condition: view, .. } => (&mut [], Some(view), None),
+            Self::BufferCopy { src, dst }
+            | Self::BufferRead { src, host: dst }
+            | Self::BufferWrite { host: src, dst }
+            | Self::BufferCopyRect { src, dst, .. }
+            | Self::BufferReadRect { src, host: dst, .. }
+            | Self::BufferWriteRect { host: src, dst, .. } => (&mut [], Some(src), Some(dst)),
+            _ => (&mut [], None, None),
+        };
+        let args = args.iter_mut().filter_map(|arg| match arg {
+            KernelArg::Memory(view) => Some(view),
+            KernelArg::Value(_) | KernelArg::Usm(_) | KernelArg::Local(_) => None,
+        });
+        args.chain(first).chain(second)
     }
 
     /// The bodies that the command holds.

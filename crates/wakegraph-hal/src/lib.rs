@@ -134,8 +134,8 @@ pub use queue::{
 // module is private.
 pub use smallvec::SmallVec;
 pub use types::{
-    Access, AccessMode, BoxError, CommandKind, CommandKinds, DeviceId, Error, ErrorKind, Fault, Pitch, Range,
-    RangeBound, Rect, ResourceId, Result,
+    Access, AccessMode, BoxError, CommandKind, CommandKinds, DeviceId, Error, ErrorKind, Fault, KindPlace,
+    KindRow, Pitch, Range, RangeBound, Rect, ResourceId, Result,
 };
 pub use update::{CommandChange, CommandUpdate, LaunchBefore, NewArguments};
 pub use validation::{ValidatedCommandBuffer, ValidatedDevice, ValidatedQueue};

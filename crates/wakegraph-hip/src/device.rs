@@ -206,8 +206,7 @@ impl MemoryDevice for HipDeviceInner {
 
 /// The commands that a graph can hold. HIP has no conditional nodes.
 fn commands() -> CommandKinds {
-    let of_other_layers = CommandKinds::HOST_TASK | CommandKinds::SUB_GRAPH | CommandKinds::STREAM_TASK;
-    CommandKinds::all() - of_other_layers - CommandKinds::IF - CommandKinds::WHILE
+    CommandKinds::RECORDABLE - CommandKinds::IF - CommandKinds::WHILE
 }
 
 fn info(context: &HipContext) -> Result<DeviceInfo, HipFailure> {

@@ -165,12 +165,7 @@ impl HipNodeAdder<'_> {
 fn copy_boxes(device: &HipDeviceInner, command: &Command) -> Result<Vec<CopyBox>> {
     const WITH_BOXES_IN_HOST_MEMORY: c_int = 60_000_000;
     let is_host = |view: &MemoryView| view.memory().kind() == MemoryKind::Host;
-    let touches_host = match command {
-        Command::BufferCopyRect { src, dst, .. }
-        | Command::BufferReadRect { src, host: dst, .. }
-        | Command::BufferWriteRect { host: src, dst, .. } => is_host(src) || is_host(dst),
-        _ => false,
-    };
+    let touches_host = command.copy_sides().is_some_and(|sides| sides.into_iter().any(is_host));
     let takes_boxes = !touches_host || device.context.version >= WITH_BOXES_IN_HOST_MEMORY;
     CopyBox::of_command(command, HipMemory::copy_address_of, |_| takes_boxes)
 }

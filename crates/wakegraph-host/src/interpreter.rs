@@ -21,27 +21,12 @@ pub(super) fn check(command: &Command) -> Result<()> {
             for kernel in std::iter::once(&launch.kernel).chain(&launch.alternatives) {
                 host_kernel(&**kernel)?;
             }
-            launch.args.iter().try_for_each(check_arg)
         }
-        Command::BufferCopy { src, dst } | Command::BufferCopyRect { src, dst, .. } => {
-            address(src).and(address(dst)).map(drop)
-        }
-        Command::BufferRead { src, host } | Command::BufferReadRect { src, host, .. } => {
-            address(src).and(address(host)).map(drop)
-        }
-        Command::BufferWrite { host, dst } | Command::BufferWriteRect { host, dst, .. } => {
-            address(host).and(address(dst)).map(drop)
-        }
-        Command::BufferFill { dst, .. } => address(dst).map(drop),
-        Command::Child(_) | Command::If { .. } | Command::While { .. } => check_control(command),
-        Command::Native(native) => Err(unsupported(native)),
-        Command::StreamTask(task) => task.memory().iter().try_for_each(|view| address(view).map(drop)),
-        Command::UsmCopy { .. }
-        | Command::UsmFill { .. }
-        | Command::UsmPrefetch { .. }
-        | Command::UsmAdvise { .. }
-        | Command::Empty => Ok(()),
+        Command::Native(native) => return Err(unsupported(native)),
+        _ => {}
     }
+    command.views().try_for_each(|view| address(view).map(drop))?;
+    command.bodies().try_for_each(|body| body.commands().try_for_each(|(command, _)| check(command)))
 }
 
 /// As [`check`], for one argument of a kernel.
@@ -136,14 +121,6 @@ unsafe fn run_kernel(launch: &KernelLaunch) -> Result<()> {
             Err(Error::new(ErrorKind::KernelPanicked, format!("kernel '{name}' panicked: {panic}")))
         }
     }
-}
-
-/// As [`check`], for a command that holds bodies.
-fn check_control(command: &Command) -> Result<()> {
-    if let Command::If { condition, .. } | Command::While { condition, .. } = command {
-        address(condition)?;
-    }
-    command.bodies().try_for_each(|body| body.commands().try_for_each(|(command, _)| check(command)))
 }
 
 /// The host has no stream to lend.

@@ -178,11 +178,7 @@ impl HostDevice {
             compute_units: threads.get(),
         };
         let capabilities = Capabilities {
-            commands: CommandKinds::all()
-                - CommandKinds::HOST_TASK
-                - CommandKinds::SUB_GRAPH
-                - CommandKinds::STREAM_TASK
-                - CommandKinds::NATIVE,
+            commands: CommandKinds::RECORDABLE - CommandKinds::NATIVE,
             update: UpdateCapabilities::all(),
             profiling: true,
             notifies: !options.polled,

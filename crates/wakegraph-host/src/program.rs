@@ -96,7 +96,7 @@ impl EnqueuedCommands {
 }
 
 fn is_hint(command: &Command) -> bool {
-    matches!(command, Command::Empty | Command::UsmPrefetch { .. } | Command::UsmAdvise { .. })
+    command.kind().row().has_no_effect
 }
 
 impl HostProgram {

@@ -308,12 +308,7 @@ impl LevelZeroFeatures {
             false => properties.maxMemAllocSize,
         };
         // Level Zero has no control flow on the device.
-        let commands = CommandKinds::all()
-            - CommandKinds::HOST_TASK
-            - CommandKinds::SUB_GRAPH
-            - CommandKinds::STREAM_TASK
-            - CommandKinds::IF
-            - CommandKinds::WHILE;
+        let commands = CommandKinds::RECORDABLE - CommandKinds::IF - CommandKinds::WHILE;
         Ok(Capabilities {
             update: UpdateCapabilities::all(),
             profiling,

@@ -335,13 +335,8 @@ impl OpenclFeatures {
         alone: bool,
     ) -> DriverResult<Capabilities> {
         // OpenCL has no control flow on the device, and cannot capture what others enqueue on a queue.
-        let mut commands = CommandKinds::all()
-            - CommandKinds::HOST_TASK
-            - CommandKinds::SUB_GRAPH
-            - CommandKinds::IF
-            - CommandKinds::WHILE
-            - CommandKinds::STREAM_TASK
-            - CommandKinds::NATIVE;
+        let mut commands =
+            CommandKinds::RECORDABLE - CommandKinds::IF - CommandKinds::WHILE - CommandKinds::NATIVE;
         if !self.shared_memory {
             commands -= CommandKinds::USM_COPY
                 | CommandKinds::USM_FILL

@@ -56,8 +56,7 @@ impl TemplateDevice {
     fn new(selector: String) -> Self {
         let name = selector.clone();
         let info = DeviceInfo { driver: "none".into(), ..DeviceInfo::new("template", selector, name) };
-        let of_other_layers = CommandKinds::HOST_TASK | CommandKinds::SUB_GRAPH | CommandKinds::STREAM_TASK;
-        let commands = CommandKinds::all() - of_other_layers;
+        let commands = CommandKinds::RECORDABLE;
         let capabilities = Capabilities {
             update: UpdateCapabilities::all(),
             profiling: true,

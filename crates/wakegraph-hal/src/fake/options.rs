@@ -25,7 +25,6 @@ pub struct FakeOptions {
 impl FakeOptions {
     /// A device that completes at once, notifies, and can do everything.
     pub fn new() -> Self {
-        let of_other_layers = CommandKinds::HOST_TASK | CommandKinds::SUB_GRAPH | CommandKinds::STREAM_TASK;
         let capabilities = Capabilities {
             update: UpdateCapabilities::all(),
             profiling: true,
@@ -38,7 +37,7 @@ impl FakeOptions {
             concurrent_parts: true,
             global_offset: true,
             local_memory: LOCAL_MEMORY,
-            ..Capabilities::new(CommandKinds::all() - of_other_layers)
+            ..Capabilities::new(CommandKinds::RECORDABLE)
         };
         Self {
             manual: false,

@@ -9,13 +9,11 @@ use crate::{
     NativeCommand, Pitch, Rect, ResourceId, Result, UsmPointer,
 };
 
-/// Commands of queues only, whatever a device says.
-const NEVER_RECORDED: CommandKinds = CommandKinds::STREAM_TASK;
-
 /// Whether the device can put the command, and all that it holds, into a command-buffer.
 pub(super) fn check_supported(command: &Command, supported: CommandKinds) -> Result<()> {
     let kind = command.kind();
-    let supported = supported - NEVER_RECORDED;
+    // Whatever a device says, some commands are for queues only.
+    let supported = supported & CommandKinds::RECORDABLE;
     if !supported.contains(kind.as_set()) {
         return Err(unsupported(format!("the device cannot put this command into a command-buffer: {kind}")));
     }

@@ -352,7 +352,7 @@ fn can_compare<D: GraphDevice>(
 /// Whether the driver compares the nodes of the command one by one: bodies and captured work are
 /// recorded again.
 fn is_comparable(command: &Command) -> bool {
-    !matches!(command, Command::Child(_) | Command::If { .. } | Command::While { .. } | Command::Native(_))
+    command.bodies().next().is_none() && !command.kind().row().is_captured
 }
 
 /// After an update in place that the driver refused, and that may have had effects: makes the

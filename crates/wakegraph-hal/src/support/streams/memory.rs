@@ -223,16 +223,7 @@ pub struct PinnedMemory<D: MemoryDevice> {
 impl<D: MemoryDevice> PinnedMemory<D> {
     /// The operands of a copy that can be registered. The caller has bound the context.
     pub fn of_copy<'a>(device: &'a D, command: &'a Command) -> impl Iterator<Item = Self> + 'a {
-        let operands = match command {
-            Command::BufferCopy { src, dst }
-            | Command::BufferRead { src, host: dst }
-            | Command::BufferWrite { host: src, dst }
-            | Command::BufferCopyRect { src, dst, .. }
-            | Command::BufferReadRect { src, host: dst, .. }
-            | Command::BufferWriteRect { host: src, dst, .. } => Some([src, dst]),
-            _ => None,
-        };
-        operands.into_iter().flatten().filter_map(|view| Self::of(device, view.memory()))
+        command.copy_sides().into_iter().flatten().filter_map(|view| Self::of(device, view.memory()))
     }
 
     fn of(device: &D, memory: &Arc<dyn Memory>) -> Option<Self> {

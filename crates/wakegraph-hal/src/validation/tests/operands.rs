@@ -1,5 +1,5 @@
 use super::*;
-use crate::{Advice, Pitch, Rect};
+use crate::{Advice, Body, Pitch, Rect};
 
 const ARGUMENT: ErrorKind = ErrorKind::InvalidArgument;
 const SIZE: ErrorKind = ErrorKind::InvalidSize;
@@ -8,13 +8,11 @@ const SIZE: ErrorKind = ErrorKind::InvalidSize;
 const RECT: Rect = Rect { width: 4, height: 2, depth: 2 };
 const PITCH: Pitch = Pitch { offset: 0, row: 8, slice: 16 };
 
-#[test]
-fn valid_commands_reach_the_backend_unchanged() {
-    let this = Fixture::new();
+fn valid_commands(this: &Fixture) -> Vec<Command> {
     let (device, other, host) = (this.memory(64), this.memory(64), this.host_memory(64));
     let (src, dst, rect) = (device.clone(), other.clone(), RECT);
     let pattern: smallvec::SmallVec<[u8; 16]> = [1, 2, 3, 4].as_slice().into();
-    let commands = [
+    vec![
         Command::Kernel(Box::new(this.saxpy())),
         Command::UsmCopy { src: usm(64, 8), dst: usm(72, 16), len: 8 },
         Command::UsmFill { dst: usm(64, 8), pattern: pattern.clone() },
@@ -28,13 +26,33 @@ fn valid_commands_reach_the_backend_unchanged() {
         Command::UsmPrefetch { memory: usm(64, 8) },
         Command::UsmAdvise { memory: usm(64, 8), advice: Advice::ReadMostly },
         Command::Empty,
-    ];
+    ]
+}
+
+#[test]
+fn valid_commands_reach_the_backend_unchanged() {
+    let this = Fixture::new();
     let mut buffer = this.buffer();
-    for command in &commands {
+    for command in &valid_commands(&this) {
         buffer.append(command, &[]).unwrap();
         assert_eq!(this.heard(), [format!("append {command:?} after []")]);
         enqueue(&this.queue(), command, &[], &this.event()).unwrap();
         assert_eq!(this.heard(), [format!("queue {command:?} after 0 events, token None")]);
+    }
+}
+
+#[test]
+fn views_are_those_of_the_operands() {
+    let this = Fixture::new();
+    let mut commands = valid_commands(&this);
+    let body = Arc::new(Body::new());
+    commands.push(Command::While { condition: this.memory(4), body });
+    let counts: Vec<usize> = commands.iter().map(|command| command.views().count()).collect();
+    assert_eq!(counts, [2, 0, 0, 2, 2, 2, 2, 2, 2, 1, 0, 0, 0, 1]);
+    let place = |view: &MemoryView| (view.memory().resource(), view.offset());
+    for command in &mut commands {
+        let places: Vec<_> = command.views().map(place).collect();
+        assert_eq!(command.views_mut().map(|view| place(view)).collect::<Vec<_>>(), places, "{command:?}");
     }
 }
 
