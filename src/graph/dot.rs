@@ -7,7 +7,7 @@
 use std::collections::HashMap;
 use std::fmt::{self, Write};
 
-use wakegraph_hal::{Access, AccessMode, CommandKind, DeviceId, ResourceId};
+use wakegraph_hal::{Access, AccessMode, DeviceId, KindPlace, KindRow, ResourceId};
 
 use super::modifiable::{Content, Graph};
 use super::node::Payload;
@@ -108,14 +108,11 @@ impl<P: Payload> Dot<'_, P> {
             }
             write!(f, "{}\\l\", ", DotText(&node.location().to_string(), "\\l"))?;
         }
-        let shape = shape(node.kind());
-        match node.kind() {
-            CommandKind::HostTask | CommandKind::Empty => write!(f, "shape={shape}, fillcolor=white")?,
-            _ => write!(
-                f,
-                "shape={shape}, fillcolor=\"/set312/{}\"",
-                device_colour(&mut legend.devices, device)
-            )?,
+        let KindRow { shape, place, .. } = node.kind().row();
+        write!(f, "shape={shape}, ")?;
+        match place {
+            KindPlace::Host | KindPlace::Elided => write!(f, "fillcolor=white")?,
+            _ => write!(f, "fillcolor=\"/set312/{}\"", device_colour(&mut legend.devices, device))?,
         }
         writeln!(f, ", tooltip=\"{device}\"];")
     }
@@ -127,20 +124,6 @@ fn cluster<'a, P>(node: NodeRef<'a, P>) -> Option<&'a Graph<P>> {
     match node.content() {
         Content::SubGraph(inner) if !inner.is_empty() => Some(inner),
         _ => None,
-    }
-}
-
-fn shape(kind: CommandKind) -> &'static str {
-    match kind {
-        CommandKind::Kernel => "box",
-        CommandKind::HostTask => "ellipse",
-        CommandKind::Empty => "diamond",
-        CommandKind::SubGraph | CommandKind::Child => "folder",
-        // A preparation, as in flow charts: it decides how often the following commands run.
-        CommandKind::If | CommandKind::While => "hexagon",
-        CommandKind::Native | CommandKind::StreamTask => "component",
-        // Data movement, as in flow charts.
-        _ => "parallelogram",
     }
 }
 

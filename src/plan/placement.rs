@@ -2,7 +2,7 @@
 //!
 //! A [place](Placement) is a small number that later passes compare instead of device ids.
 
-use wakegraph_hal::{CommandKind, CommandKinds, DeviceId, Error, ErrorKind, Result};
+use wakegraph_hal::{CommandKind, CommandKinds, DeviceId, Error, ErrorKind, KindPlace, Result};
 
 use super::inline::FlatGraph;
 use crate::graph::{Content, Payload};
@@ -93,16 +93,17 @@ pub(super) fn place_nodes<P: Payload>(
             of.push(place);
             continue;
         }
-        let is_control = matches!(kind, CommandKind::If | CommandKind::While);
-        if kind == CommandKind::HostTask || is_control && needs_host(flat, node as u32, device, supported) {
+        let runs = kind.row().place;
+        let is_control = runs == KindPlace::DeviceOrHost;
+        if runs == KindPlace::Host || is_control && needs_host(flat, node as u32, device, supported) {
             of.push(HOST);
             continue;
         }
         let (place, set) = devices.get(device, supported);
-        let place = match kind {
-            CommandKind::Empty => place | EMPTY,
+        let place = match runs {
+            KindPlace::Elided => place | EMPTY,
             _ if !set.contains(kind.as_set()) => return Err(unsupported(flat, node as u32, kind, device)),
-            CommandKind::StreamTask => place | STREAM_TASK,
+            KindPlace::Stream => place | STREAM_TASK,
             _ => place,
         };
         if !is_control {
@@ -130,8 +131,8 @@ fn needs_host<P: Payload>(
 #[cold]
 fn unsupported<P>(flat: &FlatGraph<'_, P>, node: u32, kind: CommandKind, device: DeviceId) -> Error {
     let origin = flat.origin(node);
-    let why = match kind {
-        CommandKind::StreamTask => format!("the device has no stream to lend to a {kind}"),
+    let why = match kind.row().place {
+        KindPlace::Stream => format!("the device has no stream to lend to a {kind}"),
         _ => format!("the device cannot run a {kind} inside a command-buffer"),
     };
     Error::new(ErrorKind::FeatureNotSupported, why)

@@ -9,7 +9,8 @@ use std::sync::Arc;
 use smallvec::SmallVec;
 use wakegraph_hal as hal;
 use wakegraph_hal::{
-    Access, AccessMode, CommandKind, CommandKinds, DeviceId, Error, ErrorKind, Range, ResourceId, Result,
+    Access, AccessMode, CommandKind, CommandKinds, DeviceId, Error, ErrorKind, KindPlace, Range, ResourceId,
+    Result,
 };
 
 use crate::graph::{self, Content, Payload};
@@ -127,15 +128,6 @@ impl Command {
                 uses.iter().map(View::allocation).cloned().zip(accesses.iter().copied()).collect()
             }
             _ => Vec::new(),
-        }
-    }
-
-    /// Whether an update can disable it.
-    pub(crate) fn can_be_disabled(&self) -> bool {
-        match self {
-            Self::Kernel { .. } => true,
-            Self::Memory { command, .. } => command.can_be_disabled(),
-            Self::Control(_) | Self::Native { .. } | Self::HostTask { .. } | Self::Disabled(_) => false,
         }
     }
 
@@ -367,12 +359,16 @@ impl BodyContents {
 
     fn add(&mut self, graph: &graph::Graph<Command>, index: usize, command: &Command) {
         command.allocations().for_each(|allocation| self.keep(allocation));
-        if let Command::HostTask { .. } = command {
-            self.needs_host = true;
-            return;
-        }
-        if graph.kinds()[index] == CommandKind::StreamTask {
-            self.stream_task.get_or_insert_with(|| graph.label_at(index));
+        let kind = graph.kinds()[index];
+        match kind.row().place {
+            KindPlace::Host => {
+                self.needs_host = true;
+                return;
+            }
+            KindPlace::Stream => {
+                self.stream_task.get_or_insert_with(|| graph.label_at(index));
+            }
+            _ => {}
         }
         let device = graph.devices()[index];
         self.needs_host |= *self.device.get_or_insert(device) != device;
@@ -387,7 +383,7 @@ impl BodyContents {
                     None => self.needs_host = true,
                 }
             }
-            _ => self.kinds |= graph.kinds()[index].as_set(),
+            _ => self.kinds |= kind.as_set(),
         }
     }
 }

@@ -33,7 +33,9 @@ use std::sync::Arc;
 
 pub use native::NativeAccess;
 use smallvec::SmallVec;
-use wakegraph_hal::{Access, AccessMode, CommandKind, DeviceId, Error, ErrorKind, MemoryKind, Range, Result};
+use wakegraph_hal::{
+    Access, AccessMode, CommandKind, DeviceId, Error, ErrorKind, KindPlace, MemoryKind, Range, Result,
+};
 
 use crate::graph::{self, Content, GraphProperties, NodeId};
 use crate::runtime::builder::command::Command;
@@ -333,16 +335,18 @@ impl Graph {
 
     pub(crate) fn set_node_device(&mut self, node: NodeId, device: &Device, at: &'static Location<'static>) {
         let refused = self.nodes.node(node).and_then(|node| {
-            let (why, help) = match node.kind() {
-                CommandKind::HostTask => {
-                    ("a host task runs on no device", "leave out `on`; the task's accesses say what it uses")
-                }
-                CommandKind::SubGraph => (
-                    "a sub-graph's nodes run on devices of their own",
+            let kind = node.kind();
+            let (why, help) = match kind.row().place {
+                KindPlace::Host => (
+                    format!("a {kind} runs on no device"),
+                    "leave out `on`; the task's accesses say what it uses",
+                ),
+                KindPlace::Inlined => (
+                    format!("a {kind}'s nodes run on devices of their own"),
                     "say `on` for the nodes of the sub-graph, before it is added",
                 ),
-                CommandKind::If | CommandKind::While if node.device() != device.id() => (
-                    "the nodes of a conditional or loop run on a device of their own",
+                KindPlace::DeviceOrHost if node.device() != device.id() => (
+                    "the nodes of a conditional or loop run on a device of their own".to_owned(),
                     "say `on` for the nodes of the body, before it is added",
                 ),
                 _ => return Ok(()),

@@ -50,9 +50,9 @@ impl Labels {
         let label = |node| {
             // The list says by itself what is a host task or a stream task.
             let label = self.label(node).trim_start_matches("host task ").trim_start_matches("stream task ");
-            match self.nodes[node as usize].kind {
-                CommandKind::Native => Cow::Owned(format!("{label}, captured")),
-                _ => Cow::Borrowed(label),
+            match self.nodes[node as usize].kind.row().is_captured {
+                true => Cow::Owned(format!("{label}, captured")),
+                false => Cow::Borrowed(label),
             }
         };
         let listing = self.plan.display(label).devices(|device| self.device_name(device));
@@ -78,7 +78,7 @@ impl Labels {
     /// The names of a partition's native commands.
     pub(crate) fn captured(&self, partition: usize) -> impl Iterator<Item = &str> {
         let nodes = self.plan.nodes(partition).iter().map(|&node| &self.nodes[node as usize]);
-        nodes.filter(|node| node.kind == CommandKind::Native).map(|node| &*node.label)
+        nodes.filter(|node| node.kind.row().is_captured).map(|node| &*node.label)
     }
 
     /// A partition's name in traces and the console.

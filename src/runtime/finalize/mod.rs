@@ -15,7 +15,7 @@ use std::sync::{Arc, OnceLock};
 
 use parking_lot::Mutex;
 use wakegraph_hal as hal;
-use wakegraph_hal::{Access, CommandKind, CommandKinds, DeviceId, Error, ErrorKind, ResourceId, Result};
+use wakegraph_hal::{Access, CommandKinds, DeviceId, Error, ErrorKind, KindPlace, ResourceId, Result};
 
 use crate::graph::{self, Content};
 use crate::plan::{PartitionKind, Plan, PlanOptions};
@@ -424,8 +424,8 @@ pub(super) fn to_hal<'c>(
 }
 
 pub(crate) fn is_idle_hint(device: &Device, command: &hal::Command) -> bool {
-    matches!(command, hal::Command::UsmPrefetch { .. } | hal::Command::UsmAdvise { .. })
-        && !device.capabilities().commands.contains(command.kind().as_set())
+    let kind = command.kind();
+    kind.row().has_no_effect && !device.capabilities().commands.contains(kind.as_set())
 }
 
 /// Whether a device decides about a loop by itself.
@@ -506,7 +506,7 @@ fn assemble(
     let all_eager = partitions.iter().all(|partition| partition.eager);
     let has_stream_tasks = partitions.iter().any(PartitionExec::is_stream_task);
     // A batch has one event, and a loop is stopped by the event of its run.
-    let decides = nodes.iter().any(|node| matches!(node.kind, CommandKind::If | CommandKind::While));
+    let decides = nodes.iter().any(|node| node.kind.row().place == KindPlace::DeviceOrHost);
     let is_polled = |&tail: &u32| partitions[tail as usize].device().is_some_and(Device::is_polled);
     let polls_tails = all_eager && tails.iter().all(is_polled);
     ExecutableInner {

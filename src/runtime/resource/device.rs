@@ -11,7 +11,7 @@ use parking_lot::Mutex;
 use rustc_hash::FxBuildHasher;
 use tokio::sync::watch;
 use wakegraph_hal::{
-    self as hal, Capabilities, CommandKinds, DeviceId, DeviceInfo, Error, ErrorKind, Result,
+    self as hal, Capabilities, CommandKinds, DeviceId, DeviceInfo, Error, ErrorKind, KindPlace, Result,
 };
 
 use crate::backend;
@@ -189,9 +189,10 @@ impl Device {
     pub(crate) fn node_kinds(&self) -> CommandKinds {
         let mut kinds = self.capabilities().commands;
         if kinds.contains(CommandKinds::EMPTY) {
-            kinds |= CommandKinds::USM_PREFETCH | CommandKinds::USM_ADVISE;
+            kinds |= CommandKinds::of_rows(|row| row.has_no_effect);
         }
-        kinds.set(CommandKinds::STREAM_TASK, self.capabilities().stream_tasks);
+        let on_streams = CommandKinds::of_rows(|row| row.place == KindPlace::Stream);
+        kinds.set(on_streams, self.capabilities().stream_tasks);
         kinds
     }
 

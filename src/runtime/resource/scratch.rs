@@ -11,8 +11,8 @@ use std::ptr::NonNull;
 use std::sync::Arc;
 
 use wakegraph_hal::{
-    Access, AccessMode, Command, DeviceId, Error, ErrorKind, KernelArg, KernelLaunch, Memory, MemoryKind,
-    MemoryView, ResourceId, Result, UsmPointer,
+    Access, AccessMode, Command, DeviceId, Error, ErrorKind, KernelArg, Memory, MemoryKind, MemoryView,
+    ResourceId, Result, UsmPointer,
 };
 
 use crate::plan::{ArenaSize, Origin, Plan, Transient};
@@ -290,32 +290,7 @@ impl Places {
 
     /// The command with the memory that its scratch buffers have.
     pub(crate) fn resolve(&self, command: &mut Command) -> Result<()> {
-        match command {
-            Command::Kernel(launch) => self.resolve_launch(launch)?,
-            Command::BufferCopy { src, dst } | Command::BufferCopyRect { src, dst, .. } => {
-                self.resolve_view(src)?;
-                self.resolve_view(dst)?;
-            }
-            Command::BufferRead { src, .. } | Command::BufferReadRect { src, .. } => {
-                self.resolve_view(src)?
-            }
-            Command::BufferWrite { dst, .. }
-            | Command::BufferWriteRect { dst, .. }
-            | Command::BufferFill { dst, .. } => self.resolve_view(dst)?,
-            // They have addresses, which scratch memory never had.
-            Command::UsmCopy { .. }
-            | Command::UsmFill { .. }
-            | Command::UsmPrefetch { .. }
-            | Command::UsmAdvise { .. }
-            // They are refused scratch buffers.
-            | Command::Child(_)
-            | Command::If { .. }
-            | Command::While { .. }
-            | Command::Native(_)
-            | Command::StreamTask(_)
-            | Command::Empty => {}
-        }
-        Ok(())
+        command.views_mut().try_for_each(|view| self.resolve_view(view))
     }
 
     /// An argument with the memory that it has, if it is a scratch buffer.
@@ -324,10 +299,6 @@ impl Places {
             KernelArg::Memory(view) => self.resolve_view(view),
             KernelArg::Value(_) | KernelArg::Usm(_) | KernelArg::Local(_) => Ok(()),
         }
-    }
-
-    fn resolve_launch(&self, launch: &mut KernelLaunch) -> Result<()> {
-        launch.args.iter_mut().try_for_each(|arg| self.resolve_arg(arg))
     }
 
     fn resolve_view(&self, view: &mut MemoryView) -> Result<()> {

@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use wakegraph_hal as hal;
-use wakegraph_hal::{Access, CommandKind, Error, ErrorKind, Result};
+use wakegraph_hal::{Access, CommandKind, Error, ErrorKind, KindPlace, Result};
 
 use crate::plan::Origin;
 use crate::runtime::builder::command::{Command, accesses};
@@ -171,7 +171,7 @@ impl Draft {
                 *range = **new;
                 self.is_changed = true;
             }
-            (NodeChange::Enabled(enabled), Some(command)) if command.can_be_disabled() => {
+            (NodeChange::Enabled(enabled), Some(_)) if self.kind.row().can_be_disabled => {
                 self.enabled = Some(*enabled);
             }
             (NodeChange::HostTask(new), Some(now @ Command::HostTask { .. })) => {
@@ -236,9 +236,9 @@ impl Draft {
 
     fn unfit(&self, why: &str) -> Error {
         let error = Error::new(ErrorKind::InvalidArgument, format!("{why}, and the node is: {}", self.kind));
-        match self.kind {
-            CommandKind::SubGraph => error.help("name a node inside it, as in `node.within(sub_graph)`"),
-            CommandKind::If | CommandKind::While => {
+        match self.kind.row().place {
+            KindPlace::Inlined => error.help("name a node inside it, as in `node.within(sub_graph)`"),
+            KindPlace::DeviceOrHost => {
                 error.help("name a node of its body, as in `node.within(conditional)`")
             }
             _ => error,
