@@ -1,5 +1,4 @@
-//! How a task waits for a run: it spins where that should pay, ends other runs for the reactor, or
-//! has itself woken.
+//! How a task waits for a run: it spins where that should pay, or has itself woken.
 
 use std::future::Future;
 use std::pin::{Pin, pin};
@@ -13,7 +12,7 @@ use wakegraph_hal::Progress;
 use crate::runtime::completion::latch::WaiterKey;
 use crate::runtime::completion::spin_budget;
 use crate::runtime::execution::run::{Run, RunTrace, SpinPlan, spin_time};
-use crate::runtime::execution::submission_queue::{LeaderGuard, SubmissionQueue};
+use crate::runtime::execution::submission_queue::SubmissionQueue;
 
 /// A future that resolves when a run has ended. It can be polled again after that.
 pub(super) struct RunWait {
@@ -22,8 +21,6 @@ pub(super) struct RunWait {
     /// Where the run was left to the reactor's thread.
     queue: Option<Arc<SubmissionQueue>>,
     trace: Option<Arc<RunTrace>>,
-    /// It ends other runs in place of the reactor.
-    lead: Option<LeaderGuard>,
     pub(super) spin: Spin,
     /// How long what was enqueued last may take for a spin between host tasks to pay.
     between_host_tasks: Option<Duration>,
@@ -64,22 +61,7 @@ impl RunWait {
     pub(super) fn new(run: Arc<Run>, queue: Option<Arc<SubmissionQueue>>) -> Self {
         let trace = run.trace();
         let (key, spin) = (WaiterKey::default(), Spin::AsPlanned);
-        Self {
-            run,
-            key,
-            queue,
-            trace,
-            lead: None,
-            spin,
-            between_host_tasks: None,
-            gave_way: false,
-            has_waited: false,
-        }
-    }
-
-    /// The submission queue, if the run was left to the reactor's thread.
-    fn submission_queue(&self) -> Option<&Arc<SubmissionQueue>> {
-        self.queue.as_ref().filter(|_| self.run.is_left_to_reactor())
+        Self { run, key, queue, trace, spin, between_host_tasks: None, gave_way: false, has_waited: false }
     }
 
     /// Spins if that should pay.
@@ -118,19 +100,6 @@ impl RunWait {
             return Next::Yield;
         }
         self.spin_until(now, now + time)
-    }
-
-    /// Completes other runs while it waits itself.
-    fn lead(&mut self, lead: LeaderGuard) -> Next {
-        lead.end_all();
-        if self.run.has_ended() {
-            return Next::Resolve;
-        }
-        if !lead.goes_on() || self.submission_queue().is_none() {
-            return Next::Wait;
-        }
-        self.lead = Some(lead);
-        Next::Yield
     }
 
     /// How often a spin polls between two readings of the clock.
@@ -223,7 +192,7 @@ impl RunWait {
 
     /// Whether the last poll gave way to other tasks while it polled for the end itself.
     fn is_polling(&self) -> bool {
-        self.lead.is_some() || matches!(self.spin, Spin::Until(_))
+        matches!(self.spin, Spin::Until(_))
     }
 
     /// Has the end of the run wake this task.
@@ -273,17 +242,13 @@ impl RunWait {
             // If it now ends the run itself, nothing has to wake it.
             self.run.ended.forget(&mut self.key);
         }
-        let next = match self.lead.take() {
-            Some(lead) => self.lead(lead),
-            None if self.run.has_ended() => {
-                self.queue.iter().for_each(|queue| queue.help());
-                Next::Resolve
-            }
-            None => match self.submission_queue().map(SubmissionQueue::lead) {
-                None => self.spin(),
-                Some(Some(lead)) => self.lead(lead),
-                Some(None) => Next::Wait,
-            },
+        let next = if self.run.has_ended() {
+            self.queue.iter().for_each(|queue| queue.help());
+            Next::Resolve
+        } else if self.queue.is_some() && self.run.is_left_to_reactor() {
+            Next::Wait
+        } else {
+            self.spin()
         };
         if next != Next::Resolve && self.wait(cx).is_pending() {
             if next == Next::Yield {

@@ -7,7 +7,8 @@
 //! driver hinder each other. So `submit` leaves such a run in the queue. The reactor's thread alone
 //! launches (`submitter.rs`), and because the runs of a batch end in order, one poll serves all of them.
 //! To wake the tasks that wait from outside their runtime costs time in which the thread does not launch.
-//! One of them, the leader or a helper, wakes the others from inside the runtime instead ([`EndedBatches`]).
+//! While it has more to launch, it wakes one of them, the helper, which wakes the others from inside the
+//! runtime ([`EndedBatches`]).
 //!
 //! Runs that share a queue run one after the other, so this is for runs that take no longer than a
 //! launch or two. Each executable learns by trying whether its runs are like that (ADR 0013). A caller
@@ -26,7 +27,6 @@ use std::time::Duration;
 use parking_lot::Mutex;
 use smallvec::SmallVec;
 use submitter::SubmitterState;
-use tokio::runtime::{Handle, RuntimeFlavor};
 use wakegraph_hal::{Capabilities, Error, Priority, Progress};
 
 use crate::runtime::completion::clock;
@@ -38,7 +38,7 @@ use crate::runtime::execution::run::Run;
 use crate::runtime::execution::submission_queue::submitter::Runs;
 use crate::runtime::execution::template::{PartitionExec, RunOwner};
 use crate::runtime::resource::device::Device;
-use crate::sync::{AtomicBool, AtomicU64, Ordering};
+use crate::sync::{AtomicBool, Ordering};
 use crate::util::panics::catch_and_log;
 
 /// The runs of a device that submissions have left to its reactor's thread.
@@ -53,9 +53,6 @@ pub(crate) struct SubmissionQueue {
     asleep: AtomicBool,
     /// The load was high a moment ago. Where many runs end at once, as many are expected to follow.
     is_loaded: AtomicBool,
-    /// Whether the reactor's thread submits and polls batches without a pause, or has been left a run.
-    /// Otherwise nothing is about to end that a leader should stay awake for.
-    busy: AtomicBool,
     /// Keeps the reactor from launching.
     #[cfg(test)]
     held: AtomicBool,
@@ -66,15 +63,6 @@ pub(crate) struct SubmissionQueue {
 pub(crate) struct LeftRun {
     run: Arc<Run>,
     owner: Arc<dyn RunOwner>,
-}
-
-/// The next action of the reactor's thread.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum ThreadState {
-    /// There is more to launch, and no other thread does that.
-    Launching,
-    Polling,
-    FallingAsleep,
 }
 
 /// With fewer runs in flight on a device, each submission launches its run itself and polls for its end.
@@ -101,12 +89,7 @@ impl SubmissionQueue {
     /// Leaves a run to the reactor's thread. Whether that has to be woken.
     #[must_use]
     pub(crate) fn push(&self, run: Arc<Run>, owner: Arc<dyn RunOwner>) -> bool {
-        {
-            let mut inbox = self.inbox.lock();
-            inbox.push(LeftRun { run, owner });
-            // Under the lock, so that it comes before the thread that takes the run out changes it.
-            self.busy.store(true, Ordering::Relaxed);
-        }
+        self.inbox.lock().push(LeftRun { run, owner });
         // The thread sets this before it checks the inbox for the last time.
         self.asleep.load(Ordering::SeqCst)
     }
@@ -131,7 +114,7 @@ impl Submitter for SubmissionQueue {
     }
 
     fn settle(&self) {
-        self.ended.settle(ThreadState::FallingAsleep);
+        self.ended.settle(false);
     }
 
     fn fall_asleep(&self) -> bool {
@@ -178,48 +161,33 @@ fn queue_of(device: &Device) -> &Arc<SubmissionQueue> {
     device.submission_queue().get_or_default()
 }
 
-/// Runs of batches that have ended on the device and not been ended yet, and the leader that is to end them.
+/// Runs of batches that have ended on the device, and that the reactor's thread or a helper is to end.
 ///
-/// Where all tasks that wait are on one thread, one of their submissions, the leader, ends the runs and so
-/// wakes the tasks from inside the runtime. On several threads, the reactor's thread does where it has
-/// nothing to launch. Otherwise it ends one run, and the task that this wakes, the helper, ends the others.
+/// Where the thread has nothing to launch, it ends them, and so wakes the tasks that wait. Otherwise it ends
+/// one run, and the task that this wakes, the helper, ends the others.
 #[derive(Default)]
 pub(crate) struct EndedBatches {
     waiting: Mutex<EndedRuns>,
     /// Whether there are any, for checks without the lock.
     any: AtomicBool,
-    /// The leader's number, 0 if there is none.
-    leader: AtomicU64,
-    leaders: AtomicU64,
 }
 
 #[derive(Default)]
 struct EndedRuns {
     runs: VecDeque<(LeftRun, Option<Error>)>,
-    /// When the reactor left them to the leader or woke a helper.
+    /// When the reactor's thread woke a helper, 0 if it has not.
     since: u64,
 }
 
-/// The lead, until this is dropped or the leader is relieved. The leader has to call
-/// [`end_all`](Self::end_all) again and again.
-#[derive(Debug)]
-pub(crate) struct LeaderGuard {
-    queue: Arc<SubmissionQueue>,
-    number: u64,
-}
-
-/// Nanoseconds. A leader or a helper that lets runs wait for longer is relieved: nothing can make its task
-/// poll.
+/// Nanoseconds. The reactor's thread no longer waits for a helper that lets runs wait for longer: nothing
+/// can make its task poll.
 const LONGEST_WAIT: u64 = 50_000;
-
-/// Each takes up to 0.1 us.
-const PAUSES: u32 = 16;
 
 /// Maximum of runs ended per lock.
 const SOME: usize = 16;
 
 impl EndedBatches {
-    /// Adds runs that have ended, for the leader or the next [`settle`](Self::settle).
+    /// Adds runs that have ended, for the next [`settle`](Self::settle).
     pub(crate) fn add(&self, runs: Runs, failure: Option<Error>) {
         let mut waiting = self.waiting.lock();
         if waiting.runs.is_empty() {
@@ -233,18 +201,7 @@ impl EndedBatches {
         !self.any.load(Ordering::Acquire)
     }
 
-    /// Waits a moment for a run that has ended, in the way that leaves most of a core to a
-    /// hyperthread beside it.
-    fn pause(&self) {
-        for _ in 0..PAUSES {
-            if !self.is_empty() {
-                return;
-            }
-            std::hint::spin_loop();
-        }
-    }
-
-    /// Completes all runs, which wakes tasks: not for callers that hold a lock.
+    /// Ends all runs, which wakes tasks: not for callers that hold a lock.
     fn end_all(&self) {
         if self.is_empty() {
             return;
@@ -260,19 +217,18 @@ impl EndedBatches {
         }
     }
 
-    /// For the reactor's thread: leaves the runs to the leader or, if it has more to launch, to a helper. If
-    /// there is neither, or it does not come, ends the runs, and wakes the tasks at the end.
-    fn settle(&self, thread: ThreadState) {
+    /// For the reactor's thread: ends the runs, and wakes their tasks last. If it has `more_to_launch`, it
+    /// ends one run and leaves the others to the helper, unless that does not come.
+    fn settle(&self, more_to_launch: bool) {
         if self.is_empty() {
             return;
         }
         let mut waiting = self.waiting.lock();
-        let leader = self.leader.load(Ordering::SeqCst);
-        if thread == ThreadState::Launching || (leader != 0 && thread == ThreadState::Polling) {
+        if more_to_launch {
             let now = clock::now();
             if waiting.since == 0 {
                 waiting.since = now;
-                let first = if leader == 0 { waiting.runs.pop_front() } else { None };
+                let first = waiting.runs.pop_front();
                 self.any.store(!waiting.runs.is_empty(), Ordering::Release);
                 drop(waiting);
                 return first.into_iter().for_each(end);
@@ -280,7 +236,6 @@ impl EndedBatches {
             if now.saturating_sub(waiting.since) < LONGEST_WAIT {
                 return;
             }
-            let _ = self.leader.compare_exchange(leader, 0, Ordering::SeqCst, Ordering::Relaxed);
         }
         drop(waiting);
         wake_after_locks(|| self.end_all());
@@ -288,45 +243,9 @@ impl EndedBatches {
 }
 
 impl SubmissionQueue {
-    /// For a submission whose run has ended: ends what the reactor's thread has left to it.
+    /// For a submission whose run has ended: ends the runs that the reactor's thread has left to it.
     pub(crate) fn help(&self) {
         self.ended.end_all();
-    }
-
-    /// Takes the lead if it is free, all tasks that wait are on this thread, and batches are about to end.
-    pub(crate) fn lead(self: &Arc<Self>) -> Option<LeaderGuard> {
-        let EndedBatches { leader, leaders, .. } = &self.ended;
-        if leader.load(Ordering::Relaxed) != 0 || !self.busy.load(Ordering::Relaxed) || !is_single_threaded()
-        {
-            return None;
-        }
-        let number = leaders.fetch_add(1, Ordering::Relaxed) + 1;
-        let led = leader.compare_exchange(0, number, Ordering::SeqCst, Ordering::Relaxed);
-        led.is_ok().then(|| LeaderGuard { queue: Arc::clone(self), number })
-    }
-}
-
-impl LeaderGuard {
-    /// Completes all runs that have ended, or waits a moment for one.
-    pub(crate) fn end_all(&self) {
-        self.queue.ended.pause();
-        self.queue.ended.end_all();
-    }
-
-    /// Whether to go on: the leader has not been relieved, and batches are about to end. While there are
-    /// only long ones, the reactor wakes the tasks, and the leader waits like the others.
-    pub(crate) fn goes_on(&self) -> bool {
-        let SubmissionQueue { ended, busy, .. } = &*self.queue;
-        ended.leader.load(Ordering::Relaxed) == self.number && busy.load(Ordering::Relaxed)
-    }
-}
-
-impl Drop for LeaderGuard {
-    fn drop(&mut self) {
-        let ended = &self.queue.ended;
-        let _ = ended.leader.compare_exchange(self.number, 0, Ordering::SeqCst, Ordering::Relaxed);
-        // Runs that are added later than this find no leader.
-        ended.end_all();
     }
 }
 
@@ -335,9 +254,4 @@ fn end((left, failure): (LeftRun, Option<Error>)) {
         left.run.end_then_start(0, failure.map_or(Ok(()), Err));
         drop(left);
     });
-}
-
-/// On several threads each wake-up by the leader would wake another thread to share the work.
-fn is_single_threaded() -> bool {
-    Handle::try_current().is_ok_and(|handle| handle.runtime_flavor() == RuntimeFlavor::CurrentThread)
 }

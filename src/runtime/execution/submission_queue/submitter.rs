@@ -1,4 +1,4 @@
-//! What the reactor's thread does with the submission queue: it launches batches and polls for their ends.
+//! The part of the reactor's thread in the submission queue: it launches batches and polls for their ends.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -10,7 +10,7 @@ use crate::runtime::completion::clock::now;
 use crate::runtime::completion::pending::Pending;
 use crate::runtime::completion::reactor::new_queue_number;
 use crate::runtime::execution::run::{Ended, enqueue_batch};
-use crate::runtime::execution::submission_queue::{LeftRun, SubmissionQueue, ThreadState};
+use crate::runtime::execution::submission_queue::{LeftRun, SubmissionQueue};
 use crate::runtime::execution::template::PartitionExec;
 use crate::runtime::resource::device::Device;
 use crate::sync::Ordering;
@@ -84,19 +84,6 @@ impl SubmitterState {
         if queue.held.load(Ordering::Relaxed) {
             return false;
         }
-        let busy = self.launch_and_poll(queue, watch);
-        // A run that was added meanwhile makes the next turn set this again.
-        if queue.busy.load(Ordering::Relaxed) != busy {
-            queue.busy.store(busy, Ordering::Relaxed);
-        }
-        busy
-    }
-
-    fn launch_and_poll(
-        &mut self,
-        queue: &SubmissionQueue,
-        watch: &mut dyn FnMut(u64, Arc<dyn Pending>),
-    ) -> bool {
         if self.waiting.len() < PLENTY {
             std::mem::swap(&mut *queue.inbox.lock(), &mut self.taken);
             self.waiting.extend(self.taken.drain(..));
@@ -116,10 +103,7 @@ impl SubmitterState {
         if !self.batches.is_empty() {
             self.poll(queue, watch);
         }
-        queue.ended.settle(match self.waiting.is_empty() {
-            true => ThreadState::Polling,
-            false => ThreadState::Launching,
-        });
+        queue.ended.settle(!self.waiting.is_empty());
         let busy = !self.batches.is_empty() || !self.waiting.is_empty();
         if !busy && self.loaded_until > 0 {
             std::hint::spin_loop();

@@ -11,7 +11,7 @@ use tokio::task::yield_now;
 use wakegraph_hal::ErrorKind;
 use wakegraph_hal::fake::{FakeControl, FakeDevice, FakeOptions};
 
-use crate::runtime::execution::submission_queue::{EndedBatches, HIGH_LOAD, ThreadState, queue_of};
+use crate::runtime::execution::submission_queue::{EndedBatches, HIGH_LOAD, queue_of};
 use crate::runtime::{Device, ExecutableGraph, FinalizeOptions, Graph, Submission};
 use crate::sync::Ordering;
 
@@ -117,16 +117,16 @@ fn a_thread_that_has_more_to_launch_completes_one_run_and_leaves_the_others_to_i
     // Not the device's own, whose runs the reactor's thread would end before it falls asleep.
     let ended = EndedBatches::default();
     ended.add(left.into_iter().collect(), None);
-    ended.settle(ThreadState::Launching);
+    ended.settle(true);
     assert_eq!(done(), 1, "whose task helps");
     ended.end_all();
     assert_eq!(done(), first);
     ended.add(later.into_iter().collect(), None);
-    ended.settle(ThreadState::Launching);
+    ended.settle(true);
     assert_eq!(done(), first + 1);
     // No task comes.
     while !ended.is_empty() {
-        ended.settle(ThreadState::Launching);
+        ended.settle(true);
     }
     assert_eq!(done(), first + second);
 }
@@ -239,25 +239,25 @@ fn updates_apply_after_what_was_handed_over() {
     }
 }
 
-// Many wait, and the one that has taken the lead is never polled again.
+// Many wait, and one that the reactor's thread may choose as the helper is not polled again.
 #[test]
-fn a_leader_that_is_not_polled_keeps_nobody() {
+fn a_helper_that_is_not_polled_keeps_nobody() {
     let runtime = Builder::new_current_thread().build().unwrap();
     let (device, control) = device();
     let execs = execs(&device, MANY, FinalizeOptions::new());
     runtime.block_on(async {
         let before = load(&execs);
-        let mut leader = pin!(execs[MANY - 1].submit());
-        assert!(run_of(&leader).is_left_to_reactor());
+        let mut first = pin!(execs[MANY - 1].submit());
+        assert!(run_of(&first).is_left_to_reactor());
         poll_fn(|cx| {
-            assert!(leader.as_mut().poll(cx).is_pending());
+            assert!(first.as_mut().poll(cx).is_pending());
             Poll::Ready(())
         })
         .await;
         let rest = execs[HIGH_LOAD as usize..MANY - 1].iter().map(|exec| tokio::spawn(exec.submit()));
         let rest: Vec<_> = rest.collect();
         until(&control, || rest.iter().all(tokio::task::JoinHandle::is_finished)).await;
-        leader.await.unwrap();
+        first.await.unwrap();
         for submission in before {
             until(&control, || submission.is_finished()).await;
         }
@@ -265,7 +265,7 @@ fn a_leader_that_is_not_polled_keeps_nobody() {
 }
 
 #[test]
-fn a_leader_that_is_dropped_leaves_nobody_behind() {
+fn a_helper_that_is_dropped_leaves_nobody_behind() {
     let runtime = Builder::new_current_thread().build().unwrap();
     let (device, control) = device();
     let execs = execs(&device, MANY, FinalizeOptions::new());
@@ -275,7 +275,7 @@ fn a_leader_that_is_dropped_leaves_nobody_behind() {
             let rest: Vec<_> =
                 execs[HIGH_LOAD as usize..].iter().map(|exec| tokio::spawn(exec.submit())).collect();
             yield_now().await;
-            // Whoever leads.
+            // Among them the helper, if there is one.
             rest.iter().step_by(2).for_each(tokio::task::JoinHandle::abort);
             until(&control, || rest.iter().all(tokio::task::JoinHandle::is_finished)).await;
             until(&control, || before.iter().all(Submission::is_finished)).await;
@@ -421,7 +421,7 @@ fn no_thread_spins_for_a_batch_that_takes_long() {
                 let count = |submission| tokio::spawn(counting(submission, polls.clone()));
                 let all: Vec<_> = submissions.into_iter().map(count).collect();
                 yield_until(|| runs.iter().all(|run| run.is_in_batch())).await;
-                // The reactor's thread goes to sleep, and the task that leads waits like the others.
+                // The reactor's thread goes to sleep, and no task polls.
                 yield_until(|| batcher.asleep.load(Ordering::SeqCst)).await;
                 let mut quiet = (0, polls.load(Ordering::Relaxed));
                 yield_until(|| {
@@ -466,14 +466,14 @@ fn block_on<F: Future>(future: F, pending: impl FnOnce()) -> F::Output {
 }
 
 #[test]
-fn a_leader_that_blocks_the_only_thread_is_woken() {
+fn a_task_that_blocks_the_only_thread_is_woken() {
     let (device, control) = device();
     let execs = execs(&device, MANY, FinalizeOptions::new());
     let runtime = Builder::new_current_thread().build().unwrap();
     runtime.block_on(async {
         let before = load(&execs);
-        let leader = execs[MANY - 1].submit();
-        let run = run_of(&leader);
+        let submission = execs[MANY - 1].submit();
+        let run = run_of(&submission);
         let completing = || {
             thread::spawn(move || {
                 while !run.has_ended() {
@@ -482,7 +482,7 @@ fn a_leader_that_blocks_the_only_thread_is_woken() {
                 }
             });
         };
-        block_on(leader, completing).unwrap();
+        block_on(submission, completing).unwrap();
         drop(before);
     });
 }
