@@ -33,7 +33,8 @@ use wakegraph::hal::{
     self, Command, EventDesc, KernelArg, KernelDesc, KernelLaunch, KernelSources, MemoryDesc, MemoryKind,
     MemoryView, Notification, Notify, Param, ParamKind, QueueDesc, QueueOrder, Signal, WaitList,
 };
-use wakegraph::{AccessMode, Buffer, Device, Graph, Queue, Range};
+use wakegraph::memory::AccessMode;
+use wakegraph::{Buffer, Device, Graph, Queue, Range};
 
 #[global_allocator]
 static ALLOCATOR: Counting = Counting;

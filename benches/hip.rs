@@ -45,7 +45,8 @@ use wakegraph::hal::{
     ParamKind, Queue, QueueDesc, QueueOrder, Signal, ValueBytes, WaitList,
 };
 use wakegraph::kernel::RawKernel;
-use wakegraph::{AccessMode, Buffer, Device, ExecutableGraph, Graph, Range, backend, hal};
+use wakegraph::memory::AccessMode;
+use wakegraph::{Buffer, Device, ExecutableGraph, Graph, Range, backend, hal};
 
 #[global_allocator]
 static ALLOCATOR: Counting = Counting;

@@ -42,7 +42,8 @@ use wakegraph::hal::{
     MemoryView, Param, ParamKind, Progress, Queue, QueueDesc, QueueOrder, Signal, ValueBytes, WaitList,
 };
 use wakegraph::kernel::RawKernel;
-use wakegraph::{AccessMode, Device, ExecutableGraph, Graph, Range, write};
+use wakegraph::memory::AccessMode;
+use wakegraph::{Device, ExecutableGraph, Graph, Range, write};
 
 #[global_allocator]
 static ALLOCATOR: Counting = Counting;

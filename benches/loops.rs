@@ -20,7 +20,8 @@ mod support;
 use std::process::ExitCode;
 
 use support::{Contender, Report, Row};
-use wakegraph::{Buffer, CommandKinds, Device, ExecutableGraph, Graph, HostBuffer, Range};
+use wakegraph::capabilities::CommandKinds;
+use wakegraph::{Buffer, Device, ExecutableGraph, Graph, HostBuffer, Range};
 
 const ITERATIONS: u32 = 1000;
 

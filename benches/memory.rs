@@ -25,7 +25,8 @@ use support::{Contender, Report, Row};
 use tokio::runtime::Runtime;
 use wakegraph::backend::host::{self, HostOptions};
 use wakegraph::kernel::RawKernel;
-use wakegraph::{Device, ExecutableGraph, Graph, Layout, Range, RectCopy, Submission};
+use wakegraph::memory::{Layout, RectCopy};
+use wakegraph::{Device, ExecutableGraph, Graph, Range, Submission};
 
 #[global_allocator]
 static ALLOCATOR: Counting = Counting;

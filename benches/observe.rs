@@ -17,7 +17,8 @@ use std::task::{Context, Waker};
 use std::time::Instant;
 
 use wakegraph::testing::{FakeDevice, FakeOptions};
-use wakegraph::{Device, ExecutableGraph, Graph, Timeline};
+use wakegraph::timeline::Timeline;
+use wakegraph::{Device, ExecutableGraph, Graph};
 
 /// Counts what every thread of the process asks for.
 struct Counting;

@@ -40,7 +40,8 @@ use wakegraph::hal::{
     KernelDesc, KernelLaunch, KernelSources, MemoryDesc, MemoryKind, MemoryView, Notification, Notify, Param,
     ParamKind, QueueDesc, QueueOrder, Signal, ValidatedCommandBuffer, ValidatedQueue, ValueBytes, WaitList,
 };
-use wakegraph::{AccessMode, Device, ExecutableGraph, Graph, Range, Submission, write};
+use wakegraph::memory::AccessMode;
+use wakegraph::{Device, ExecutableGraph, Graph, Range, Submission, write};
 
 const ELEMENTS: usize = 16;
 

@@ -29,9 +29,10 @@ use std::time::Instant;
 use petgraph::graph::{DiGraph, NodeIndex};
 use support::counting::Counting;
 use support::{Report, Row, cpu};
-use wakegraph::graph::{Content, Graph};
+use wakegraph::capabilities::{CommandKinds, DeviceId};
+use wakegraph::graph::{CommandKind, Content, Graph};
 use wakegraph::plan::{Plan, PlanOptions, Transient};
-use wakegraph::{CommandKind, CommandKinds, Device, DeviceId, ExecutableGraph, FinalizeOptions, Range};
+use wakegraph::{Device, ExecutableGraph, FinalizeOptions, Range};
 
 #[global_allocator]
 static ALLOCATOR: Counting = Counting;

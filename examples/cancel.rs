@@ -32,7 +32,7 @@ async fn main() -> Result<()> {
     graph.host_task((read(&out),), async |(out,)| println!("the graph is done: {:?}", &*out));
     let exec = graph.finalize()?;
 
-    // `cancel_on_drop` gives a guard that cancels when the timeout drops it.
+    // With `cancel_on_drop`, the submission cancels its work when the timeout drops it.
     let result = timeout(Duration::from_millis(50), exec.submit().cancel_on_drop()).await;
     assert!(result.is_err(), "the service has not answered");
     println!("timed out");

@@ -8,7 +8,8 @@
 //! through the host where there is none.
 #![expect(unsafe_code, reason = "declares device code")]
 
-use wakegraph::{BoxError, Buffer, CommandKind, Device, Graph, NodeId, Range, Result, read};
+use wakegraph::graph::CommandKind;
+use wakegraph::{BoxError, Buffer, Device, Graph, NodeId, Range, Result, read};
 
 wakegraph::kernel! {
     /// `to[i]` becomes the mean of `from[i]`, counted twice, and its neighbours. The first and last

@@ -7,7 +7,8 @@
 //! next. Nothing waits for an update: it takes its place behind the submissions already made.
 #![expect(unsafe_code, reason = "declares device code")]
 
-use wakegraph::{Applied, BoxError, Device, FinalizeOptions, Graph, HostBuffer, Range, Submission};
+use wakegraph::update::Applied;
+use wakegraph::{BoxError, Device, FinalizeOptions, Graph, HostBuffer, Range, Submission};
 
 wakegraph::kernel! {
     /// y = gain * x + offset

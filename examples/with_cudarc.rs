@@ -10,7 +10,8 @@ use std::ptr;
 use cudarc::cublas::{CudaBlas, result as blas, sys::cublasOperation_t, sys::cublasSetWorkspace_v2};
 use cudarc::driver::{CudaContext, DevicePtr, LaunchConfig, PushKernelArg};
 use cudarc::nvrtc::compile_ptx;
-use wakegraph::{Device, Error, ErrorKind, Graph, NativeAccess, NativeStream, Range, UsmPointer};
+use wakegraph::interop::{NativeAccess, NativeStream, UsmPointer};
+use wakegraph::{Device, Error, ErrorKind, Graph, Range};
 
 wakegraph::kernel! {
     /// x = 2 * x + 1

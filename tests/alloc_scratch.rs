@@ -6,8 +6,9 @@ use std::alloc::{GlobalAlloc, Layout, System};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 
+use wakegraph::memory::ScratchArena;
 use wakegraph::service::ExecutableCache;
-use wakegraph::{Device, ExecutableGraph, Graph, Result, ScratchArena};
+use wakegraph::{Device, ExecutableGraph, Graph, Result};
 
 /// Counts the bytes of large blocks that are allocated: a CPU device allocates its memory here.
 struct Counting;

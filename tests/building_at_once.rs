@@ -9,9 +9,8 @@ use std::sync::atomic::{AtomicU32, Ordering};
 // ThreadSanitizer sees its locks, and not those of the standard library.
 use parking_lot::Mutex;
 use wakegraph::backend::host::{self, HostOptions};
-use wakegraph::{
-    Buffer, CommandKind, Device, Event, ExecutableGraph, FinalizeOptions, Graph, NodeId, Queue, Range,
-};
+use wakegraph::graph::CommandKind;
+use wakegraph::{Buffer, Device, Event, ExecutableGraph, FinalizeOptions, Graph, NodeId, Queue, Range};
 
 wakegraph::kernel! {
     fn add(n: u32, x: &mut [u32]) { item: |i, n, x| x[i] += n }

@@ -1,12 +1,14 @@
 //! Graphs on devices that can do less than others.
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
+use wakegraph::capabilities::CommandKinds;
+use wakegraph::graph::CommandKind;
 use wakegraph::hal::{Capabilities, UpdateCapabilities};
+use wakegraph::interop::NativeAccess;
+use wakegraph::memory::Advice;
+use wakegraph::plan::PartitionPolicy;
 use wakegraph::testing::{FakeDevice, FakeOptions};
-use wakegraph::{
-    Advice, CommandKind, CommandKinds, Device, ErrorKind, FinalizeOptions, Graph, NativeAccess,
-    PartitionPolicy, Range,
-};
+use wakegraph::{Device, ErrorKind, FinalizeOptions, Graph, Range};
 
 fn block_on<F: Future>(future: F) -> F::Output {
     tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(future)

@@ -12,9 +12,10 @@ use common::*;
 use proptest::prelude::*;
 use wakegraph::backend::host::{self, HostOptions};
 use wakegraph::hal::{
-    Command, CommandBufferDesc, CommandUpdate, Device, KernelArg, MemoryView, QueueOrder, UsmPointer,
+    Command, CommandBufferDesc, CommandUpdate, Device, KernelArg, MemoryView, Pitch, QueueOrder, Rect,
+    UsmPointer,
 };
-use wakegraph::{Error, ErrorKind, Pitch, Range, Rect};
+use wakegraph::{Error, ErrorKind, Range};
 
 static DEVICE: LazyLock<Arc<dyn Device>> =
     LazyLock::new(|| host::open(HostOptions::new().threads(4)).unwrap());

@@ -1,10 +1,9 @@
 //! What can be asked of graphs and nodes, and how graphs and plans are drawn.
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
-use wakegraph::kernel::Local;
-use wakegraph::{
-    Access, AccessMode, CommandKind, Device, ErrorKind, Graph, NodeId, Range, Result, kernel, read,
-};
+use wakegraph::graph::CommandKind;
+use wakegraph::memory::{Access, AccessMode};
+use wakegraph::{Device, ErrorKind, Graph, Local, NodeId, Range, Result, kernel, read};
 
 kernel! {
     fn scale(by: f32, from: &[f32], to: &mut [f32]) { item: |i, by, from, to| to[i] = by * from[i] }

@@ -7,8 +7,8 @@ use std::time::Duration;
 
 use serde_json::Value;
 use wakegraph::testing::{FakeDevice, FakeOptions};
-use wakegraph::timeline::{TimelinePoll, TimelineRun};
-use wakegraph::{Device, ExecutableGraph, FinalizeOptions, Graph, Timeline, read};
+use wakegraph::timeline::{Timeline, TimelinePoll, TimelineRun};
+use wakegraph::{Device, ExecutableGraph, FinalizeOptions, Graph, read};
 
 fn block_on<T>(future: impl Future<Output = T>) -> T {
     tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(future)

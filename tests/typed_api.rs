@@ -14,12 +14,10 @@ use std::sync::Mutex;
 use bytemuck::{Pod, Zeroable};
 use support::block_on;
 use wakegraph::kernel::{
-    CallArg, KernelCall, KernelDef, KernelSources, Local, Param, ParamKind, ParamType, RawKernel,
+    CallArg, KernelCall, KernelDef, KernelSources, Param, ParamKind, ParamType, RangeBound, RawKernel,
 };
-use wakegraph::{
-    AccessMode, Buffer, CopySource, Device, Error, ErrorKind, FinalizeOptions, Graph, HostBuffer, Layout,
-    Range, RangeBound, RectCopy, kernel,
-};
+use wakegraph::memory::{AccessMode, CopySource, Layout, RectCopy};
+use wakegraph::{Buffer, Device, Error, ErrorKind, FinalizeOptions, Graph, HostBuffer, Local, Range, kernel};
 
 #[derive(Clone, Copy, Debug, PartialEq, Pod, Zeroable)]
 #[repr(C)]

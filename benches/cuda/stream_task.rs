@@ -3,7 +3,8 @@
 
 use std::ffi::c_void;
 
-use wakegraph::{Buffer, Device, ExecutableGraph, Graph, NativeAccess, Range};
+use wakegraph::interop::NativeAccess;
+use wakegraph::{Buffer, Device, ExecutableGraph, Graph, Range};
 
 use crate::raw::{Raw, RawGraph, workspace};
 use crate::support::{Contender, Report, Row};

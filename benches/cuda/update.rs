@@ -9,9 +9,8 @@ use wakegraph::hal::{
     Signal, ValidatedCommandBuffer, ValidatedQueue, ValueBytes, WaitList,
 };
 
-use wakegraph::{
-    AccessMode, Buffer, Device, ExecutableGraph, FinalizeOptions, Graph, NodeId, Range, Result, WakePolicy,
-};
+use wakegraph::memory::AccessMode;
+use wakegraph::{Buffer, Device, ExecutableGraph, FinalizeOptions, Graph, NodeId, Range, Result, WakePolicy};
 
 use crate::raw::{Raw, RawGraph};
 use crate::support::{self, Contender, Report, Row};

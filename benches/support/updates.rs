@@ -7,7 +7,9 @@ use wakegraph::hal::{
     self, Command, CommandBufferDesc, CommandHandle, CommandUpdate, KernelArg, KernelDesc, KernelLaunch,
     KernelSources, MemoryDesc, MemoryKind, MemoryView, Param, ParamKind, ValueBytes,
 };
-use wakegraph::{AccessMode, Device, DynamicParam, ExecutableGraph, FinalizeOptions, Graph, Range};
+use wakegraph::memory::AccessMode;
+use wakegraph::update::DynamicParam;
+use wakegraph::{Device, ExecutableGraph, FinalizeOptions, Graph, Range};
 
 use crate::support::Contender;
 

@@ -22,7 +22,9 @@ use std::path::Path;
 use std::process::ExitCode;
 use std::time::Instant;
 
-use wakegraph::{BoxError, Device, ExecutableGraph, FinalizeOptions, Profile, Timeline};
+use wakegraph::profile::Profile;
+use wakegraph::timeline::Timeline;
+use wakegraph::{BoxError, Device, ExecutableGraph, FinalizeOptions};
 
 use crate::args::Args;
 use crate::files::{Sink, Source};

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::time::Duration;
 
-use wakegraph::{NodeTimes, Profile};
+use wakegraph::profile::{NodeTimes, Profile};
 
 /// How long each stage took over the frames, as a table.
 pub(crate) struct Stages {

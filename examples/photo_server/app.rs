@@ -89,7 +89,7 @@ async fn develop(State(app): Shared, upload: Result<Bytes, BytesRejection>) -> R
     (&mut run).await?;
     let png = std::mem::take(&mut *slot.answer.lock());
 
-    let profile = run.submission().profile().unwrap_or_default();
+    let profile = run.profile().unwrap_or_default();
     app.figures.lock().record(start.elapsed(), profile);
     Ok(([(header::CONTENT_TYPE, "image/png")], png).into_response())
 }

@@ -4,8 +4,9 @@ use std::collections::VecDeque;
 use std::fmt::Write;
 use std::time::Duration;
 
+use wakegraph::graph::CommandKind;
+use wakegraph::profile::Profile;
 use wakegraph::service::PoolStatus;
-use wakegraph::{CommandKind, Profile};
 
 /// Latencies of so many requests are kept.
 const KEPT: usize = 1000;

@@ -36,8 +36,9 @@ pub enum Content<P> {
 /// [`id_at`](Self::id_at) returns its own.
 ///
 /// ```
-/// use wakegraph::graph::{Content, Graph};
-/// use wakegraph::{Access, AccessMode, CommandKind, DeviceId, ResourceId};
+/// use wakegraph::capabilities::DeviceId;
+/// use wakegraph::graph::{CommandKind, Content, Graph};
+/// use wakegraph::memory::{Access, AccessMode, ResourceId};
 ///
 /// let (device, buffer) = (DeviceId::unique(), ResourceId::unique());
 /// let touch = |mode| Access { resource: buffer, start: 0, end: 64, mode };

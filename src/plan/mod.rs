@@ -1,4 +1,33 @@
-//! Layer 2: turns a graph and the capabilities of its devices into a [`Plan`], which is pure data.
+//! Plans: how a graph is split into partitions, and the choices that one has.
+//!
+//! [`finalize`](crate::Graph::finalize) plans a graph before it compiles anything. The plan decides which
+//! nodes wait for which. [`PartitionPolicy`] limits that, and [`ExecutionOrder`] says which of several
+//! independent nodes comes first; both are [options](crate::FinalizeOptions) of `finalize`.
+//! [`ExecutableGraph::plan`](crate::ExecutableGraph::plan) shows the plan as data,
+//! [`plan_text`](crate::ExecutableGraph::plan_text) as text, and
+//! [`explain`](crate::ExecutableGraph::explain) gives the reasons.
+//!
+//! ```
+//! use wakegraph::plan::PartitionPolicy;
+//! use wakegraph::{Device, FinalizeOptions, Graph};
+//!
+//! # fn main() -> wakegraph::Result<()> {
+//! let device = Device::open("host")?;
+//! let (x, y) = (device.buffer::<u32>(4)?, device.buffer::<u32>(4)?);
+//! let mut graph = Graph::new(&device);
+//! let ask = graph.host_task((), async |()| {}).id();
+//! graph.fill(&x, 1).after([ask]);
+//! graph.fill(&y, 2); // need not wait for the host task
+//!
+//! let exec = graph.finalize()?;
+//! assert_eq!(exec.plan().partitions().len(), 3);
+//! let fewest = FinalizeOptions::new().partition(PartitionPolicy::Fewest);
+//! println!("{}", graph.finalize_with(fewest)?.plan_text());
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! # How a plan is made
 //!
 //! A [`Plan`] says which nodes share a command-buffer, in which order they are appended, which
 //! sync-points they wait for, and which partitions depend on which. It holds node numbers only: no

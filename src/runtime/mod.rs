@@ -49,7 +49,7 @@ pub use execution::host_guard::{
 pub use execution::profile::{DeviceClock, NodeTimes, PartitionTimes, Profile, ProfileTimeline};
 pub use execution::progress::{PartitionProgress, PartitionState, SubmissionProgress};
 pub(crate) use execution::run::Predecessor;
-pub use execution::submission::{CancelOnDrop, Event, Submission};
+pub use execution::submission::{Event, Submission};
 pub use execution::submit::SubmitBuilder;
 pub use execution::timeline;
 pub use finalize::options::FinalizeOptions;
@@ -59,6 +59,7 @@ pub use resource::device::Device;
 pub use resource::health::Health;
 pub use resource::host_buffer::HostBuffer;
 pub use resource::host_pool::HostPoolStats;
+pub use resource::kernel::argument::Local;
 pub use resource::memory_arg::{CopySource, MemoryArg};
 pub use resource::native_event::NativeEvent;
 pub use resource::profiling::DeviceProfiling;

@@ -20,7 +20,7 @@ use crate::util::panics;
 /// drops those that were used least recently and that no caller holds or waits for.
 /// Memory that several executables use, such as weights, counts once.
 ///
-/// With a [`ScratchArena`](crate::ScratchArena), the scratch buffers of all executables together
+/// With a [`ScratchArena`](crate::memory::ScratchArena), the scratch buffers of all executables together
 /// take as much memory as those of the largest. When the arena grows, the cache drops the executables
 /// that were made before, and makes them again when they are asked for. To avoid that, ask for the
 /// largest key first, or reserve the arena's memory.

@@ -16,10 +16,12 @@ use std::time::Duration;
 use model::{Command, LEN, Memory, Node, ON_DEVICE, ON_HOST, Slice, mixed};
 use tokio::task::yield_now;
 use wakegraph::backend::host::{self, HostOptions};
+use wakegraph::plan::{ExecutionOrder, PartitionPolicy};
 use wakegraph::testing::{FakeControl, FakeDevice, FakeOptions};
+use wakegraph::update::Applied;
 use wakegraph::{
-    Applied, Buffer, Device, Error, ErrorKind, Event, ExecutableGraph, ExecutionOrder, FinalizeOptions,
-    Graph, HostBuffer, NodeId, PartitionPolicy, Queue, Range, Result, Submission, read, write,
+    Buffer, Device, Error, ErrorKind, Event, ExecutableGraph, FinalizeOptions, Graph, HostBuffer, NodeId,
+    Queue, Range, Result, Submission, read, write,
 };
 
 wakegraph::kernel! {

@@ -7,9 +7,10 @@ use std::time::Duration;
 use futures::future::join_all;
 use parking_lot::Mutex;
 use tokio::time::timeout;
+use wakegraph::memory::ScratchArena;
 use wakegraph::service::ExecutableCache;
 use wakegraph::testing::FakeControl;
-use wakegraph::{Error, ErrorKind, Graph, ScratchArena};
+use wakegraph::{Error, ErrorKind, Graph};
 
 use crate::common::{Count, PanicsOnDrop, fill, manual, poll_once, run};
 use crate::support::{Hold, block_on, must_end};

@@ -9,9 +9,10 @@ use std::thread;
 
 use tokio::task::yield_now;
 use wakegraph::kernel::RawKernel;
+use wakegraph::plan::{ExecutionOrder, PartitionPolicy};
 use wakegraph::{
-    Buffer, Error, ErrorKind, ExecutableGraph, ExecutionOrder, FinalizeOptions, Graph, HostBuffer, HostMut,
-    HostRef, NodeId, PartitionPolicy, Range, Result, read, write,
+    Buffer, Error, ErrorKind, ExecutableGraph, FinalizeOptions, Graph, HostBuffer, HostMut, HostRef, NodeId,
+    Range, Result, read, write,
 };
 
 use crate::faults::{Captured, Failure, OnDrop, panic_with, panic_with_bad_payload};

@@ -266,7 +266,7 @@ fn dropping_the_guard_cancels() {
         let (device, hold, count) = (device(), Hold::new(), Count::default());
         let exec = chain(&device, &hold, &count);
         let guard = exec.submit().cancel_on_drop();
-        let event = guard.submission().event();
+        let event = guard.event();
         hold.wait_for(1);
         drop(guard);
         hold.open();
@@ -284,7 +284,7 @@ fn select_against_a_channel() {
         let exec = chain(&device, &hold, &count);
         let (stop, stopped) = oneshot::channel::<()>();
         let guard = exec.submit().cancel_on_drop();
-        let event = guard.submission().event();
+        let event = guard.event();
         hold.wait_for(1);
         stop.send(()).unwrap();
         tokio::select! {

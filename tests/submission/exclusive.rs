@@ -15,9 +15,9 @@ use tokio::runtime::Builder;
 use tokio::time::timeout;
 use wakegraph::backend::host::{self, HostOptions};
 use wakegraph::kernel::{RawCall, RawKernel};
+use wakegraph::update::Applied;
 use wakegraph::{
-    Applied, Device, ExecutableGraph, FinalizeOptions, Graph, HostBuffer, HostMut, HostRef, NodeId, Range,
-    Submission,
+    Device, ExecutableGraph, FinalizeOptions, Graph, HostBuffer, HostMut, HostRef, NodeId, Range, Submission,
 };
 
 /// Far longer than it takes until everything has ended, also on a busy machine.

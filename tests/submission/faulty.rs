@@ -9,12 +9,13 @@ use std::ptr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
+use wakegraph::capabilities::CommandKinds;
 use wakegraph::hal::{
     Appended, Capabilities, Command, CommandBuffer, CommandBufferDesc, CommandBufferInfo, CommandUpdate,
     Device, DeviceInfo, Event, Kernel, KernelDesc, Memory, MemoryDesc, NativeStream, Queue, QueueDesc,
     Signal, SyncPoint, WaitList,
 };
-use wakegraph::{CommandKinds, Error, ErrorKind, Result};
+use wakegraph::{Error, ErrorKind, Result};
 
 use crate::support::{Held, Hold};
 

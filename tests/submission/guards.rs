@@ -2,7 +2,8 @@
 
 use std::task::Poll;
 
-use wakegraph::{AccessMode, ErrorKind, ExecutableGraph, Graph, HostBuffer, Range};
+use wakegraph::memory::AccessMode;
+use wakegraph::{ErrorKind, ExecutableGraph, Graph, HostBuffer, Range};
 
 use crate::common::{Count, current_thread, device, held_kernel, in_both_runtimes, yield_often};
 use crate::support::{Hold, block_on, must_end};

@@ -7,8 +7,9 @@ use std::time::Duration;
 
 use futures::FutureExt as _;
 use tokio::time::{interval, sleep};
+use wakegraph::profile::PartitionState;
 use wakegraph::testing::{FakeDevice, FakeOptions};
-use wakegraph::{Device, ErrorKind, ExecutableGraph, Graph, Health, PartitionState, Range, read};
+use wakegraph::{Device, ErrorKind, ExecutableGraph, Graph, Health, Range, read};
 
 use crate::common::{Count, current_thread, device, held_kernel, manual, multi_thread, yield_often};
 use crate::deadline::paused;

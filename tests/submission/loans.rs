@@ -4,7 +4,8 @@
 use std::ptr;
 use std::task::Poll;
 
-use wakegraph::{AccessMode, Buffer, Device, ErrorKind, ExecutableGraph, Graph, Range};
+use wakegraph::memory::AccessMode;
+use wakegraph::{Buffer, Device, ErrorKind, ExecutableGraph, Graph, Range};
 
 use crate::common::{device, held_kernel, in_both_runtimes, yield_often};
 use crate::support::Hold;

@@ -7,9 +7,10 @@ use std::thread;
 use std::time::Instant;
 
 use parking_lot::Mutex;
+use wakegraph::interop::NativeAccess;
+use wakegraph::profile::PartitionState;
 use wakegraph::{
-    Buffer, Device, Error, ErrorKind, ExecutableGraph, FinalizeOptions, Graph, NativeAccess, PartitionState,
-    Result, Submission,
+    Buffer, Device, Error, ErrorKind, ExecutableGraph, FinalizeOptions, Graph, Result, Submission,
 };
 
 use crate::common::{in_both_runtimes, manual, multi_thread};

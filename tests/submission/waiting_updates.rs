@@ -8,10 +8,12 @@ use std::sync::atomic::Ordering;
 use tokio::runtime::Runtime;
 use tokio::sync::{Semaphore, SemaphorePermit};
 use wakegraph::backend::host::{self, HostOptions};
+use wakegraph::graph::NodePath;
 use wakegraph::kernel::RawKernel;
+use wakegraph::update::Applied;
 use wakegraph::{
-    Applied, Device, ErrorKind, ExecutableGraph, FinalizeOptions, Graph, HostBuffer, NodeId, NodePath, Range,
-    Submission, kernel, read, write,
+    Device, ErrorKind, ExecutableGraph, FinalizeOptions, Graph, HostBuffer, NodeId, Range, Submission,
+    kernel, read, write,
 };
 
 use crate::common::{

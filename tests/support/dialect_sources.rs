@@ -4,8 +4,8 @@
 use std::collections::HashSet;
 use std::path::{Path, PathBuf};
 
-use wakegraph::AccessMode;
 use wakegraph::hal::{Param, ParamKind, dialect};
+use wakegraph::memory::AccessMode;
 
 /// Where kernels are: in files of their own, and in Rust's string literals.
 const FOLDERS: [&str; 9] = [

@@ -1,8 +1,8 @@
 //! The kernels of the graph tests, declared once with all variants that a backend may take.
 #![expect(unsafe_code, reason = "declares device code")]
 
-use wakegraph::kernel::{KernelCall, Local};
-use wakegraph::{Range, RangeBound, kernel};
+use wakegraph::kernel::{KernelCall, RangeBound};
+use wakegraph::{Local, Range, kernel};
 
 use crate::watch::{self, List, Turnstile};
 

@@ -32,10 +32,9 @@ use cudarc::nvrtc::Ptx;
 use libtest_mimic::{Arguments, Completion, Failed, Trial};
 use tokio::runtime::{Builder, Runtime};
 use wakegraph::backend::cuda::open_in_context;
-use wakegraph::{
-    AccessMode, Buffer, Device, Error, ErrorKind, ExecutableGraph, Graph, NativeAccess, NativeEvent,
-    NativeStream, Range, Submission, UsmPointer, backend,
-};
+use wakegraph::hal::{AccessMode, NativeStream, UsmPointer};
+use wakegraph::interop::{NativeAccess, NativeEvent};
+use wakegraph::{Buffer, Device, Error, ErrorKind, ExecutableGraph, Graph, Range, Submission, backend};
 
 wakegraph::kernel! {
     /// x = 2 * x + 1

@@ -20,10 +20,9 @@ use std::time::{Duration, Instant};
 use cudarc::driver::sys::{self, CUresult};
 use cupti::{Cupti, Kind};
 use libtest_mimic::{Arguments, Completion, Failed, Trial};
-use wakegraph::{
-    Buffer, Device, ExecutableGraph, FinalizeOptions, Graph, Priority, Range, RangeBound, Timeline, backend,
-    kernel,
-};
+use wakegraph::hal::{Priority, RangeBound};
+use wakegraph::timeline::Timeline;
+use wakegraph::{Buffer, Device, ExecutableGraph, FinalizeOptions, Graph, Range, backend, kernel};
 
 kernel! {
     /// Runs for so many nanoseconds, writes its begin and end, and tells the word at an address of both.

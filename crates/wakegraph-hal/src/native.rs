@@ -32,7 +32,7 @@ impl NativeStream<'_> {
     ///
     /// ```compile_fail,E0133
     /// # use std::ptr::null_mut;
-    /// let stream = wakegraph::NativeStream::new("cuda", null_mut(), null_mut());
+    /// let stream = wakegraph::interop::NativeStream::new("cuda", null_mut(), null_mut());
     /// ```
     pub unsafe fn new(backend: &'static str, stream: *mut c_void, context: *mut c_void) -> Self {
         Self { backend, stream, context, call: PhantomData }

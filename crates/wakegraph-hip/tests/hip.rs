@@ -19,13 +19,13 @@ use common::IN_ORDER;
 use hip_stack::{HipStack, InFront, VERSIONS};
 use libtest_mimic::{Arguments, Completion, Failed, Trial};
 use wakegraph::hal::{
-    Body, Command, Device, EventDesc, Kernel, KernelArg, KernelDesc, KernelLaunch, KernelSources, MemoryDesc,
-    MemoryKind, MemoryView, Param, ParamKind, QueueDesc, QueueOrder,
+    AccessMode, Body, Command, Device, EventDesc, Kernel, KernelArg, KernelDesc, KernelLaunch, KernelSources,
+    MemoryDesc, MemoryKind, MemoryView, Param, ParamKind, QueueDesc, QueueOrder,
 };
 use wakegraph::kernel::RawKernel;
 use wakegraph::{
-    AccessMode, Buffer, Error, ErrorKind, ExecutableGraph, FinalizeOptions, Graph, HostBuffer, NodeId, Queue,
-    Range, Result, backend,
+    Buffer, Error, ErrorKind, ExecutableGraph, FinalizeOptions, Graph, HostBuffer, NodeId, Queue, Range,
+    Result, backend,
 };
 
 /// Names the test that a process is to run.

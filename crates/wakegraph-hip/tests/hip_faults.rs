@@ -26,11 +26,12 @@ use hip_stack::{HipStack, InFront, VERSIONS};
 use libtest_mimic::{Arguments, Completion, Failed, Trial};
 use wakegraph::backend::hip::HipBackend;
 use wakegraph::hal::{
-    Backend as _, Command, CommandBuffer, CommandBufferDesc, CommandUpdate, Device, Event, EventDesc,
-    EventStatus, KernelArg, KernelDesc, KernelLaunch, KernelSources, MemoryDesc, MemoryKind, MemoryView,
-    NativeCommand, NativeStream, Param, ParamKind, QueueDesc, QueueOrder, Signal, UserMemory, WaitList,
+    AccessMode, Backend as _, Command, CommandBuffer, CommandBufferDesc, CommandUpdate, Device, Event,
+    EventDesc, EventStatus, KernelArg, KernelDesc, KernelLaunch, KernelSources, MemoryDesc, MemoryKind,
+    MemoryView, NativeCommand, NativeStream, Param, ParamKind, Pitch, Priority, QueueDesc, QueueOrder, Rect,
+    Signal, UserMemory, WaitList,
 };
-use wakegraph::{AccessMode, Error, ErrorKind, Pitch, Priority, Range, Rect, Result, backend};
+use wakegraph::{Error, ErrorKind, Range, Result, backend};
 
 /// Names what a process is to do.
 const CHILD: &str = "WAKEGRAPH_HIP_FAULTS";

@@ -22,11 +22,12 @@ use std::sync::{Arc, LazyLock, Mutex};
 use common::IN_ORDER;
 use libtest_mimic::{Arguments, Completion, Failed, Trial};
 use wakegraph::hal::{
-    Body, Command, CommandBuffer, CommandBufferDesc, CommandUpdate, Event, EventDesc, EventStatus, KernelArg,
-    KernelDesc, KernelLaunch, KernelSources, MemoryDesc, MemoryKind, MemoryView, NativeCommand, NativeStream,
-    Param, ParamKind, Queue, QueueDesc, QueueOrder, Signal, WaitList,
+    AccessMode, Body, Command, CommandBuffer, CommandBufferDesc, CommandUpdate, Event, EventDesc,
+    EventStatus, KernelArg, KernelDesc, KernelLaunch, KernelSources, MemoryDesc, MemoryKind, MemoryView,
+    NativeCommand, NativeStream, Param, ParamKind, Pitch, Queue, QueueDesc, QueueOrder, Rect, Signal,
+    WaitList,
 };
-use wakegraph::{AccessMode, Error, ErrorKind, Pitch, Range, Rect, Result, backend};
+use wakegraph::{Error, ErrorKind, Range, Result, backend};
 
 /// Set for a process that this test starts.
 const CHILD: &str = "WAKEGRAPH_TEST_CHILD";

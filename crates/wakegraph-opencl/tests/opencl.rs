@@ -16,11 +16,12 @@ use common::{assert_complete, buffer, event, failure, memory, queue, read, write
 use libtest_mimic::{Arguments, Completion, Failed, Trial};
 use wakegraph::backend::opencl::{self, Lowering, OpenclBackend, OpenclOptions};
 use wakegraph::hal::{
-    Backend as _, Command, CommandBuffer, CommandBufferDesc, CommandUpdate, Device, Event, Kernel, KernelArg,
-    KernelDesc, KernelLaunch, KernelSources, MemoryDesc, MemoryKind, MemoryView, Param, ParamKind, Queue,
-    QueueDesc, QueueOrder, Signal, UsmPointer, ValidatedDevice, ValueBytes, WaitList,
+    AccessMode, Backend as _, Command, CommandBuffer, CommandBufferDesc, CommandKinds, CommandUpdate, Device,
+    Event, Kernel, KernelArg, KernelDesc, KernelLaunch, KernelSources, MemoryDesc, MemoryKind, MemoryView,
+    Param, ParamKind, Queue, QueueDesc, QueueOrder, Signal, UsmPointer, ValidatedDevice, ValueBytes,
+    WaitList,
 };
-use wakegraph::{AccessMode, CommandKinds, Error, ErrorKind, Range, Result};
+use wakegraph::{Error, ErrorKind, Range, Result};
 
 /// Set for a process that this test starts: with `open` it opens a device and tells how that went,
 /// with `list` it tells which devices there are, with `handlers` whether they take signals over.

@@ -21,7 +21,8 @@ use opencl3::platform::get_platforms;
 use opencl3::types::{CL_FALSE, cl_uint};
 use tokio::runtime::{Builder, Runtime};
 use wakegraph::backend::opencl::{OpenclOptions, open_in_context};
-use wakegraph::{AccessMode, Buffer, Device, ErrorKind, ExecutableGraph, Graph, HostRef, Range, read, write};
+use wakegraph::hal::AccessMode;
+use wakegraph::{Buffer, Device, ErrorKind, ExecutableGraph, Graph, HostRef, Range, read, write};
 
 wakegraph::kernel! {
     /// x := 3 x + 1
@@ -164,7 +165,7 @@ impl Application {
         ClEvent::new(create_user_event(self.context.get()).unwrap())
     }
 
-    fn wait(&self, event: &ClEvent) -> wakegraph::NativeEvent {
+    fn wait(&self, event: &ClEvent) -> wakegraph::interop::NativeEvent {
         // SAFETY: the event is alive.
         unsafe { self.device.import_event(event.get()) }.unwrap()
     }

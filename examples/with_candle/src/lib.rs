@@ -6,9 +6,8 @@ use std::sync::Arc;
 
 use candle_core::cuda::cudarc::driver::{CudaStream, DevicePtr, result, sys};
 use candle_core::{Storage, Tensor};
-use wakegraph::{
-    Buffer, Device, Error as GraphError, ErrorKind, ExecutableGraph, Graph, NativeAccess, NativeStream, Range,
-};
+use wakegraph::interop::{NativeAccess, NativeStream};
+use wakegraph::{Buffer, Device, Error as GraphError, ErrorKind, ExecutableGraph, Graph, Range};
 
 wakegraph::kernel! {
     /// x = by * x

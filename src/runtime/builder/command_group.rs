@@ -23,7 +23,7 @@ use crate::sync::{AtomicU32, Ordering};
 /// by several nodes, which all run the same alternative.
 ///
 /// [`choose`](Self::choose) selects an alternative for the graph: for executables that are finalized
-/// from then on. [`Update::choose`](crate::Update::choose) selects one in one executable.
+/// from then on. [`Update::choose`](crate::update::Update::choose) selects one in one executable.
 ///
 /// ```
 /// # use wakegraph::{Device, FinalizeOptions, Graph, Range};

@@ -19,9 +19,10 @@ impl Graph {
     /// from the node hold for all that is in it.
     ///
     /// Where the flag and the whole body are on one device that can decide by itself
-    /// ([`CommandKinds::IF`](crate::CommandKinds::IF)), the device does, and the host is not asked.
-    /// Otherwise a task of the runtime reads the flag and submits the body; then the node is a partition
-    /// of its own, as a host task is. [`plan_text`](crate::ExecutableGraph::plan_text) shows which it is.
+    /// ([`CommandKinds::IF`](crate::capabilities::CommandKinds::IF)), the device does, and the host is not
+    /// asked. Otherwise a task of the runtime reads the flag and submits the body; then the node is a
+    /// partition of its own, as a host task is. [`plan_text`](crate::ExecutableGraph::plan_text) shows
+    /// which it is.
     ///
     /// ```
     /// use wakegraph::{Device, Graph};
@@ -83,7 +84,7 @@ impl Graph {
     /// before. Otherwise only [`cancel`](crate::Submission::cancel) and a
     /// [deadline](crate::SubmitBuilder::deadline) end the loop, before its next iteration. Flag and body are
     /// as for [`if_nonzero`](Self::if_nonzero); the capability of a device is
-    /// [`CommandKinds::WHILE`](crate::CommandKinds::WHILE).
+    /// [`CommandKinds::WHILE`](crate::capabilities::CommandKinds::WHILE).
     ///
     /// ```
     /// use wakegraph::{Device, Graph, write};

@@ -126,7 +126,7 @@ impl Graph {
     ///
     /// # Errors
     /// At finalize: [`InvalidSize`](ErrorKind::InvalidSize) for a range that no device can launch,
-    /// or beyond the kernel's [bound](crate::RangeBound);
+    /// or beyond the kernel's [bound](crate::kernel::RangeBound);
     /// [`InvalidArgument`](ErrorKind::InvalidArgument) for arguments that do not fit or overlap;
     /// [`FeatureNotSupported`](ErrorKind::FeatureNotSupported) when the kernel has no variant for
     /// the device.

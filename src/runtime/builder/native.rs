@@ -57,7 +57,8 @@ impl Graph {
     /// submit or update its own executable then.
     ///
     /// ```no_run
-    /// use wakegraph::{Device, ErrorKind, Error, Graph, NativeAccess};
+    /// use wakegraph::interop::NativeAccess;
+    /// use wakegraph::{Device, Error, ErrorKind, Graph};
     /// # unsafe fn my_library_sort(numbers: usize, count: usize, stream: *mut std::ffi::c_void) -> i32 { 0 }
     ///
     /// # fn main() -> wakegraph::Result<()> {
@@ -80,8 +81,8 @@ impl Graph {
     ///
     /// # Errors
     /// At finalize: [`FeatureNotSupported`](ErrorKind::FeatureNotSupported) on a device that has no
-    /// stream to lend ([`CommandKinds::NATIVE`](crate::CommandKinds::NATIVE)); the closure's own;
-    /// [`NativePanicked`](ErrorKind::NativePanicked); [`Driver`](ErrorKind::Driver) for work that
+    /// stream to lend ([`CommandKinds::NATIVE`](crate::capabilities::CommandKinds::NATIVE)); the closure's
+    /// own; [`NativePanicked`](ErrorKind::NativePanicked); [`Driver`](ErrorKind::Driver) for work that
     /// cannot be captured.
     ///
     /// # Safety

@@ -81,7 +81,7 @@ impl<'g> NodeBuilder<'g> {
         }
     }
 
-    /// Registers the kernel of `call` as one that an [update](crate::Update) may put in the place
+    /// Registers the kernel of `call` as one that an [update](crate::update::Update) may put in the place
     /// of the node's own. The arguments of `call` are of no importance: the update brings new ones.
     ///
     /// # Errors

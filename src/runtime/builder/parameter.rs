@@ -22,11 +22,11 @@ use crate::sync::{AtomicU64, Ordering};
 /// A value of a graph that kernels are bound to, made by [`Graph::param`]. One parameter may be
 /// bound to several nodes, to arguments in different places. A new value reaches all of them.
 ///
-/// `T` is the type that the kernel declares: `f32` for a number, [`Local<f32>`](crate::kernel::Local)
+/// `T` is the type that the kernel declares: `f32` for a number, [`Local<f32>`](crate::Local)
 /// for the size of local memory, `[f32]` for memory of `&[f32]` or `&mut [f32]`.
 ///
 /// [`set`](Self::set) changes the value for the graph: for executables that are finalized from then
-/// on. [`Update::param`](crate::Update::param) changes it for one executable.
+/// on. [`Update::param`](crate::update::Update::param) changes it for one executable.
 ///
 /// ```
 /// # use wakegraph::{Device, FinalizeOptions, Graph, Range};
@@ -67,7 +67,7 @@ pub struct DynamicParam<T: ?Sized> {
 
 impl<T: ?Sized + 'static> DynamicParam<T> {
     /// Sets the value for the graph. Executables that exist keep theirs, see
-    /// [`Update::param`](crate::Update::param).
+    /// [`Update::param`](crate::update::Update::param).
     ///
     /// Edges that follow from new memory are made when the next node is added, or when the graph is
     /// finalized; edges that follow from earlier memory stay.
@@ -116,7 +116,7 @@ pub trait ParamValue<T: ?Sized>: sealed::Value<T> {}
 
 impl<T: ?Sized, V: sealed::Value<T>> ParamValue<T> for V {}
 
-/// A [`DynamicParam`] of any type, for [`Update::from_params`](crate::Update::from_params).
+/// A [`DynamicParam`] of any type, for [`Update::from_params`](crate::update::Update::from_params).
 pub trait AnyParam: sealed::ErasedParam {}
 
 impl<T: ?Sized + 'static> AnyParam for DynamicParam<T> {}
@@ -174,7 +174,7 @@ impl BoundNodes {
 
 impl Graph {
     /// Makes a parameter of this graph, with a first value: a number or any other `Pod` value, the
-    /// size of [local memory](crate::kernel::Local), or memory. [`NodeBuilder::param`] binds it to
+    /// size of [local memory](crate::Local), or memory. [`NodeBuilder::param`] binds it to
     /// kernels. See [`DynamicParam`].
     pub fn param<T: ?Sized + 'static>(&mut self, value: impl ParamValue<T>) -> DynamicParam<T> {
         let (graph, changes) = (self.inner().source(), self.bound.changes());

@@ -96,7 +96,8 @@ impl Graph {
     /// The memory that the node uses, and how: what its edges follow from.
     ///
     /// ```
-    /// use wakegraph::{AccessMode, Device, Graph};
+    /// use wakegraph::memory::AccessMode;
+    /// use wakegraph::{Device, Graph};
     ///
     /// # fn main() -> wakegraph::Result<()> {
     /// let device = Device::open("host")?;
@@ -155,7 +156,7 @@ impl Graph {
     /// [`finalize`](Self::finalize) only: a command that the device lacks, a kernel without a variant for it
     /// or whose source does not compile, a range beyond its limits, memory that it cannot reach, memory that
     /// cannot be allocated, and a cycle in a graph that was built [without a
-    /// check](crate::GraphProperties::no_cycle_check).
+    /// check](crate::graph::GraphProperties::no_cycle_check).
     pub fn errors(&self) -> &[Error] {
         &self.errors
     }

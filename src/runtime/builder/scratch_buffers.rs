@@ -81,9 +81,9 @@ impl Graph {
     ///
     /// For a sub-graph, the arena of the graph around it counts. The bodies of conditionals and loops
     /// that the runtime runs have scratch memory of their own, and so have buffers of devices whose
-    /// [capabilities](crate::Capabilities::concurrent_parts) do not let commands use parts of one
-    /// allocation at once. An executable keeps its arena, whatever graph it is
-    /// [updated from](crate::ExecutableGraph::update_from).
+    /// [capabilities](crate::capabilities::Capabilities::concurrent_parts) do not let commands use parts
+    /// of one allocation at once. An executable keeps its arena, whatever graph it is [updated
+    /// from](crate::ExecutableGraph::update_from).
     ///
     /// # Deadlock
     /// A host task that awaits a run of another executable with the same arena waits for ever, as

@@ -27,7 +27,8 @@ impl Graph {
     ///
     /// ```
     /// # #![allow(unsafe_code)]
-    /// use wakegraph::{Device, Graph, NativeAccess};
+    /// use wakegraph::interop::NativeAccess;
+    /// use wakegraph::{Device, Graph};
     ///
     /// # #[tokio::main(flavor = "current_thread")]
     /// # async fn main() -> wakegraph::Result<()> {

@@ -90,7 +90,7 @@ impl ExecutableGraph {
         &self.inner.scratch.memory
     }
 
-    /// Whether its [arena](crate::ScratchArena) has grown since, so that it keeps other memory for
+    /// Whether its [arena](crate::memory::ScratchArena) has grown since, so that it keeps other memory for
     /// itself.
     pub(crate) fn has_outgrown_scratch(&self) -> bool {
         self.inner.scratch.are_outgrown()

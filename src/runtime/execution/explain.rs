@@ -34,7 +34,7 @@ pub struct Explanation {
 #[derive(Clone, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub struct PartitionExplanation {
-    /// Its number in the [plan](crate::Plan).
+    /// Its number in the [plan](crate::plan::Plan).
     pub partition: u32,
     /// The nodes of the partition, as the graph names them.
     pub nodes: Vec<String>,

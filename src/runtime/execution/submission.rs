@@ -35,13 +35,14 @@ use crate::runtime::execution::submission_queue::SubmissionQueue;
 pub struct Submission {
     wait: RunWait,
     alarm: Option<Alarm>,
+    cancels_on_drop: bool,
 }
 
 impl Submission {
     /// The submission of a run, which was left to the reactor's thread if there is a `queue`.
     #[inline]
     pub(crate) fn new(run: Arc<Run>, queue: Option<Arc<SubmissionQueue>>) -> Self {
-        Self { wait: RunWait::new(run, queue), alarm: None }
+        Self { wait: RunWait::new(run, queue), alarm: None, cancels_on_drop: false }
     }
 
     /// Has the submission hear from a watchdog.
@@ -87,7 +88,8 @@ impl Submission {
         self.wait.run.cancel();
     }
 
-    /// Cancels when dropped before it has resolved: for timeouts and `select!`.
+    /// Has the submission [cancel](Self::cancel) its work when it is dropped before that has ended: for
+    /// timeouts and `select!`.
     ///
     /// ```no_run
     /// # async fn example(exec: wakegraph::ExecutableGraph) -> wakegraph::Result<()> {
@@ -98,8 +100,10 @@ impl Submission {
     /// }
     /// # }
     /// ```
-    pub fn cancel_on_drop(self) -> CancelOnDrop {
-        CancelOnDrop { submission: self }
+    #[must_use = "dropping the submission cancels the work"]
+    pub fn cancel_on_drop(mut self) -> Self {
+        self.cancels_on_drop = true;
+        self
     }
 
     /// A handle to wait for the same work, as often and in as many places as needed.
@@ -179,40 +183,10 @@ impl Debug for Submission {
 
 impl Drop for Submission {
     fn drop(&mut self) {
-        self.wait.run.stop_polling();
-    }
-}
-
-/// A [`Submission`] that is cancelled when dropped before it has resolved.
-///
-/// # Cancel safety
-/// Dropping it is how it cancels.
-#[derive(Debug)]
-#[must_use = "dropping it cancels the submission"]
-pub struct CancelOnDrop {
-    submission: Submission,
-}
-
-impl CancelOnDrop {
-    /// The submission.
-    pub fn submission(&self) -> &Submission {
-        &self.submission
-    }
-}
-
-impl Future for CancelOnDrop {
-    type Output = Result<()>;
-
-    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Result<()>> {
-        Pin::new(&mut self.get_mut().submission).poll(cx)
-    }
-}
-
-impl Drop for CancelOnDrop {
-    fn drop(&mut self) {
-        if !self.submission.is_finished() {
-            self.submission.cancel();
+        if self.cancels_on_drop && !self.is_finished() {
+            self.cancel();
         }
+        self.wait.run.stop_polling();
     }
 }
 

@@ -20,9 +20,9 @@ pub struct FinalizeOptions {
     /// Let the executable be [updated](crate::ExecutableGraph::update). Off, it costs nothing.
     pub updatable: bool,
     /// How urgent the work is among what else runs on its devices. On a device that
-    /// [has priorities](crate::Capabilities::queue_priorities), work-groups that wait for room on it start in
-    /// this order; what runs is not interrupted. On CUDA and HIP, low counts as normal. Other devices, such
-    /// as the host, ignore it.
+    /// [has priorities](crate::capabilities::Capabilities::queue_priorities), work-groups that wait for
+    /// room on it start in this order; what runs is not interrupted. On CUDA and HIP, low counts as
+    /// normal. Other devices, such as the host, ignore it.
     pub priority: Priority,
 }
 

@@ -118,7 +118,7 @@ macro_rules! commands {
             ///
             /// # Errors
             /// Out of the event: [`InvalidSize`](ErrorKind::InvalidSize) for a range that the device cannot
-            /// launch, or beyond the kernel's [bound](crate::RangeBound);
+            /// launch, or beyond the kernel's [bound](crate::kernel::RangeBound);
             /// [`InvalidArgument`](ErrorKind::InvalidArgument) for arguments that do not fit, overlap, or
             /// that the device cannot reach; [`FeatureNotSupported`](ErrorKind::FeatureNotSupported) when
             /// the kernel has no variant for the device.

@@ -49,7 +49,8 @@ impl<T: Pod> Buffer<T> {
     /// Do not await a submission that waits for the loan while holding it.
     ///
     /// ```
-    /// use wakegraph::{AccessMode, Device, Graph};
+    /// use wakegraph::memory::AccessMode;
+    /// use wakegraph::{Device, Graph};
     ///
     /// # #[tokio::main(flavor = "current_thread")]
     /// # async fn main() -> wakegraph::Result<()> {
@@ -153,7 +154,8 @@ impl<T: Pod> Loan<T> {
     /// ```no_run
     /// # #![allow(unsafe_code)]
     /// # use std::ffi::c_void;
-    /// # use wakegraph::{AccessMode, Buffer, Result};
+    /// # use wakegraph::memory::AccessMode;
+    /// # use wakegraph::{Buffer, Result};
     /// # unsafe fn their_call(_: Option<usize>, _: *mut c_void) -> *mut c_void { std::ptr::null_mut() }
     /// # fn example(x: &Buffer<f32>, stream: *mut c_void) -> Result<()> {
     /// // SAFETY: the stream is alive.

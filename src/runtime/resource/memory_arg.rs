@@ -13,7 +13,8 @@ use crate::runtime::resource::registered::HostSource;
 ///
 /// ```compile_fail,E0277
 /// # use bytemuck::{Pod, Zeroable};
-/// # use wakegraph::{HostSource, MemoryArg};
+/// # use wakegraph::interop::HostSource;
+/// # use wakegraph::memory::MemoryArg;
 /// #[derive(Clone, Copy, Pod, Zeroable)]
 /// #[repr(transparent)]
 /// struct Pixel(u32);

@@ -26,8 +26,8 @@ impl Device {
     /// until the guard is dropped. Executables need not be finalized again.
     ///
     /// The times are in [`Submission::profile`](crate::Submission::profile), and in
-    /// [timelines](crate::Timeline). Those of nodes are not among them, unless the executable was finalized
-    /// with [`profiling`](crate::FinalizeOptions::profiling).
+    /// [timelines](crate::timeline::Timeline). Those of nodes are not among them, unless the executable
+    /// was finalized with [`profiling`](crate::FinalizeOptions::profiling).
     ///
     /// ```
     /// # #[tokio::main(flavor = "current_thread")]
@@ -53,7 +53,7 @@ impl Device {
     ///
     /// # Errors
     /// [`FeatureNotSupported`](ErrorKind::FeatureNotSupported) on a device without
-    /// [times](crate::Capabilities::profiling).
+    /// [times](crate::capabilities::Capabilities::profiling).
     pub fn profile(&self) -> Result<DeviceProfiling> {
         if !self.capabilities().profiling {
             let error = Error::new(ErrorKind::FeatureNotSupported, "the device keeps no times of its work");

@@ -45,8 +45,8 @@ impl Device {
     /// Commands of other devices are refused the buffer: import the memory on each device that uses it.
     ///
     /// Kernels, copies and fills take it as any other buffer; copies and fills are then those of
-    /// [`CommandKind::UsmCopy`](crate::CommandKind::UsmCopy) and
-    /// [`UsmFill`](crate::CommandKind::UsmFill), which a device may lack, and rectangles are refused.
+    /// [`CommandKind::UsmCopy`](crate::graph::CommandKind::UsmCopy) and
+    /// [`UsmFill`](crate::graph::CommandKind::UsmFill), which a device may lack, and rectangles are refused.
     ///
     /// ```
     /// # #![allow(unsafe_code)]
@@ -129,7 +129,7 @@ impl Device {
 
     /// A buffer without elements, for kernels that take memory which they can do without: device code
     /// gets a null pointer and the length 0, a Rust closure an empty slice. The kernel's own
-    /// [bound](crate::RangeBound) must allow its range in spite of that.
+    /// [bound](crate::kernel::RangeBound) must allow its range in spite of that.
     pub fn null_buffer<T: Pod>(&self) -> Buffer<T> {
         // SAFETY: there are no bytes.
         Buffer::whole(self.raw(unsafe { UsmPointer::new(0, 0) }, None))
@@ -236,7 +236,7 @@ mod tests {
             item: |i, n, x| x[i] += n,
         }
         fn count(x: &mut [u32]) {
-            range: |_| crate::RangeBound::ANY,
+            range: |_| crate::kernel::RangeBound::ANY,
             host: |_, x| assert!(x.is_empty()),
         }
     }

@@ -50,7 +50,7 @@ impl Layout {
 /// A rectangular copy: how much, from where, to where, in elements.
 ///
 /// ```
-/// use wakegraph::{Layout, RectCopy};
+/// use wakegraph::memory::{Layout, RectCopy};
 /// // The 16 x 16 tile at (32, 64) of an image 640 wide, to a buffer that holds the tile alone.
 /// let tile = RectCopy::new([16, 16], Layout::rows(640).origin([32, 64]), Layout::rows(16));
 /// ```

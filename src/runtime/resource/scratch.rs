@@ -30,7 +30,7 @@ pub struct GraphMemory {
     /// The device.
     pub device: Device,
     /// Bytes for all scratch buffers, allocated for this executable or in its
-    /// [arena](crate::ScratchArena).
+    /// [arena](crate::memory::ScratchArena).
     pub bytes: usize,
     /// Bytes more that they would need if each had memory of its own.
     pub saved: usize,

@@ -27,7 +27,8 @@ use crate::runtime::resource::device::Device;
 /// it.
 ///
 /// ```
-/// # use wakegraph::{Device, Graph, ScratchArena};
+/// # use wakegraph::memory::ScratchArena;
+/// # use wakegraph::{Device, Graph};
 /// # #[tokio::main(flavor = "current_thread")]
 /// # async fn main() -> wakegraph::Result<()> {
 /// # let device = Device::open("host")?;

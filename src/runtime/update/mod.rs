@@ -199,7 +199,7 @@ impl<'a> Update<'a> {
         })
     }
 
-    /// Runs another alternative of a [command group](crate::CommandGroup) in this executable, in all
+    /// Runs another alternative of a [command group](crate::update::CommandGroup) in this executable, in all
     /// nodes that share the group. Arguments, ranges and closures that an update has given to the
     /// alternative which was active stay with it until it is chosen again.
     #[track_caller]

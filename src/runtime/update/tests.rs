@@ -11,10 +11,10 @@ use parking_lot::Mutex;
 use tokio::sync::{Semaphore, SemaphorePermit};
 use wakegraph_hal::fake::{FakeDevice, FakeOptions};
 
-use crate::kernel::RawKernel;
+use crate::kernel::{RangeBound, RawKernel};
 use crate::runtime::execution::conflicts::{Register, registers_locked};
 use crate::runtime::{Buffer, Device, ExecutableGraph, FinalizeOptions, Graph};
-use crate::{ErrorKind, NodeId, Range, RangeBound};
+use crate::{ErrorKind, NodeId, Range};
 
 crate::kernel! {
     fn mix(n: u32, x: &mut [u32]) {

@@ -5,7 +5,8 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use wakegraph::{Buffer, Device, ErrorKind, Graph, HostBuffer, NodeId, NodePath, Range, write};
+use wakegraph::graph::NodePath;
+use wakegraph::{Buffer, Device, ErrorKind, Graph, HostBuffer, NodeId, Range, write};
 
 use super::control::{adds, words};
 use super::updates::{can_update, finalize, mixed};

@@ -3,10 +3,8 @@
 #![forbid(unsafe_code)]
 
 use wakegraph::hal::UpdateCapabilities;
-use wakegraph::kernel::{KernelCall, Local, RawKernel};
-use wakegraph::{
-    Buffer, Error, ErrorKind, ExecutableGraph, FinalizeOptions, Graph, NodeId, Range, RangeBound,
-};
+use wakegraph::kernel::{KernelCall, RangeBound, RawKernel};
+use wakegraph::{Buffer, Error, ErrorKind, ExecutableGraph, FinalizeOptions, Graph, Local, NodeId, Range};
 
 use crate::kernels::{add, axpy, count_cells, count_pixels, indices, lengths, meet};
 use crate::random::Random;

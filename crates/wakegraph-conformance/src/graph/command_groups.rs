@@ -3,7 +3,8 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use wakegraph::{Buffer, CommandGroup, ErrorKind, Graph, Range, read, write};
+use wakegraph::update::CommandGroup;
+use wakegraph::{Buffer, ErrorKind, Graph, Range, read, write};
 
 use super::updates::{can_update, finalize, mixed, refused};
 use crate::kernels::{add, axpy, fold, mix};

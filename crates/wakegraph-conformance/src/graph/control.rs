@@ -2,7 +2,9 @@
 
 use std::time::{Duration, Instant};
 
-use wakegraph::{Buffer, CommandKind, Device, ErrorKind, Graph, Layout, Range, RectCopy};
+use wakegraph::graph::CommandKind;
+use wakegraph::memory::{Layout, RectCopy};
+use wakegraph::{Buffer, Device, ErrorKind, Graph, Range};
 
 use crate::kernels::{add, mix};
 use crate::suite::{Need, Setup, lacks, tests};

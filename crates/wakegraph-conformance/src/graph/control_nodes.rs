@@ -1,6 +1,7 @@
 //! Conditionals and loops as nodes: their edges, what drawings show, and what is refused.
 
-use wakegraph::{CommandKind, ErrorKind, Graph, NodeId, Range};
+use wakegraph::graph::CommandKind;
+use wakegraph::{ErrorKind, Graph, NodeId, Range};
 
 use super::control::{adds, counts_down, words};
 use crate::kernels::add;

@@ -1,6 +1,8 @@
 //! Copies, reads, writes, hints.
 
-use wakegraph::{Advice, CommandKind, Graph, Range};
+use wakegraph::graph::CommandKind;
+use wakegraph::memory::Advice;
+use wakegraph::{Graph, Range};
 
 use crate::kernels::add;
 use crate::suite::{Need, Setup, tests};

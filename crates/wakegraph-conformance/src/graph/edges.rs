@@ -1,9 +1,9 @@
 //! Explicit edges: forwards, backwards, to all leaves; what is refused.
 
-use wakegraph::{
-    ErrorKind, ExecutionOrder, FinalizeOptions, Graph, GraphProperties, NodeId, PartitionPolicy, Priority,
-    Range,
-};
+use wakegraph::graph::GraphProperties;
+use wakegraph::plan::{ExecutionOrder, PartitionPolicy};
+use wakegraph::service::Priority;
+use wakegraph::{ErrorKind, FinalizeOptions, Graph, NodeId, Range};
 
 use crate::kernels::note;
 use crate::suite::{Need, Setup, lacks, tests};

@@ -1,6 +1,7 @@
 //! Empty graphs and empty nodes.
 
-use wakegraph::{CommandKind, Graph, Range};
+use wakegraph::graph::CommandKind;
+use wakegraph::{Graph, Range};
 
 use crate::kernels::{add, mix};
 use crate::suite::{Need, Setup, tests};

@@ -3,9 +3,11 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
+use wakegraph::graph::CommandKind;
+use wakegraph::plan::PartitionKind;
 use wakegraph::{
-    Buffer, CommandKind, Device, ErrorKind, ExecutableGraph, FinalizeOptions, Graph, HostBuffer,
-    PartitionKind, Range, Submission, read, write,
+    Buffer, Device, ErrorKind, ExecutableGraph, FinalizeOptions, Graph, HostBuffer, Range, Submission, read,
+    write,
 };
 
 use super::control::{adds, counts_down, words};

@@ -6,7 +6,8 @@ use std::sync::Arc;
 use bytes::Bytes;
 use parking_lot::Mutex;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _, duplex};
-use wakegraph::{CopySource, Device, ErrorKind, Graph, HostBuffer, Range};
+use wakegraph::memory::CopySource;
+use wakegraph::{Device, ErrorKind, Graph, HostBuffer, Range};
 
 use crate::kernels::add;
 use crate::suite::{Need, Setup, tests};

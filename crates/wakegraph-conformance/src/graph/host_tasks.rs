@@ -4,7 +4,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use tokio::sync::{mpsc, oneshot};
-use wakegraph::{CommandKind, ErrorKind, Graph, Range, read, write};
+use wakegraph::graph::CommandKind;
+use wakegraph::{ErrorKind, Graph, Range, read, write};
 
 use crate::kernels::add;
 use crate::suite::{Need, Setup, tests};

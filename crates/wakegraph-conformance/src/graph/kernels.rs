@@ -3,8 +3,7 @@
 
 use bytemuck::{Pod, Zeroable};
 use wakegraph::hal::UpdateCapabilities;
-use wakegraph::kernel::Local;
-use wakegraph::{FinalizeOptions, Graph, Range, kernel};
+use wakegraph::{FinalizeOptions, Graph, Local, Range, kernel};
 
 use crate::kernels::{SOURCE, add, add_last, axpy, indices, lengths, pack};
 use crate::suite::{Need, Setup, lacks, tests};

@@ -1,7 +1,8 @@
 //! Graphs over two devices: copies between them, order across them, both at once.
 
 use wakegraph::kernel::RawKernel;
-use wakegraph::{Graph, Layout, Range, RectCopy, read};
+use wakegraph::memory::{Layout, RectCopy};
+use wakegraph::{Graph, Range, read};
 
 use crate::kernels::{add, mix};
 use crate::suite::{Need, Setup, tests};

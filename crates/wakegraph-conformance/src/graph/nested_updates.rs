@@ -1,9 +1,8 @@
 //! Random updates, of single nodes and of everything, of graphs that hold graphs, on every device.
 
-use wakegraph::{
-    Applied, Buffer, CommandGroup, DynamicParam, ExecutableGraph, Graph, HostBuffer, HostMut, NodePath,
-    Range, write,
-};
+use wakegraph::graph::NodePath;
+use wakegraph::update::{Applied, CommandGroup, DynamicParam};
+use wakegraph::{Buffer, ExecutableGraph, Graph, HostBuffer, HostMut, Range, write};
 
 use super::updates::{can_update, finalize, mixed};
 use crate::kernels::{add, mix};

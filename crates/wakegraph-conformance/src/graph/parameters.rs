@@ -1,7 +1,7 @@
 //! Dynamic parameters: what graphs and executables see of their values, on every device.
 
-use wakegraph::kernel::Local;
-use wakegraph::{Buffer, CommandKinds, ErrorKind, Graph, Range};
+use wakegraph::capabilities::CommandKinds;
+use wakegraph::{Buffer, ErrorKind, Graph, Local, Range};
 
 use super::updates::{can_update, finalize, mixed, refused};
 use crate::kernels::{add, axpy, lengths, mix};

@@ -1,6 +1,7 @@
 //! Profiles of runs.
 
-use wakegraph::{CommandKind, FinalizeOptions, Graph, Range, read};
+use wakegraph::graph::CommandKind;
+use wakegraph::{FinalizeOptions, Graph, Range, read};
 
 use crate::kernels::add;
 use crate::suite::{Need, Setup, lacks, tests};

@@ -3,7 +3,8 @@
 use std::sync::Arc;
 
 use tokio::sync::oneshot;
-use wakegraph::{ErrorKind, Event, Graph, HostBuffer, Layout, Queue, Range, RectCopy, Result, read, write};
+use wakegraph::memory::{Layout, RectCopy};
+use wakegraph::{ErrorKind, Event, Graph, HostBuffer, Queue, Range, Result, read, write};
 
 use crate::kernels::{add, fold, mix};
 use crate::suite::{Need, Setup, tests};

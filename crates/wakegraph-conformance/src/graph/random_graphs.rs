@@ -5,10 +5,8 @@
 //! and `WAKEGRAPH_RANDOM_RUNS` how often each seed's graphs are submitted and their results checked (1): test
 //! drivers carry out in random order what nothing orders, another one each time.
 
-use wakegraph::{
-    Buffer, Device, ExecutableGraph, ExecutionOrder, FinalizeOptions, Graph, HostBuffer, PartitionPolicy,
-    Range, read, write,
-};
+use wakegraph::plan::{ExecutionOrder, PartitionPolicy};
+use wakegraph::{Buffer, Device, ExecutableGraph, FinalizeOptions, Graph, HostBuffer, Range, read, write};
 
 use crate::kernels::{axpy, fold, mix};
 use crate::random::{Random, from_environment};

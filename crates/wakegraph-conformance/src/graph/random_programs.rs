@@ -11,11 +11,14 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
 
+use wakegraph::capabilities::CommandKinds;
 use wakegraph::hal::{MemoryDesc, MemoryKind, UpdateCapabilities};
 use wakegraph::kernel::KernelCall;
+use wakegraph::memory::{Advice, Layout, RectCopy};
+use wakegraph::plan::{ExecutionOrder, PartitionPolicy};
 use wakegraph::{
-    Advice, Buffer, CommandKinds, Device, ErrorKind, Event, ExecutableGraph, ExecutionOrder, FinalizeOptions,
-    Graph, HostBuffer, Layout, NodeId, PartitionPolicy, Queue, Range, RectCopy, read, write,
+    Buffer, Device, ErrorKind, Event, ExecutableGraph, FinalizeOptions, Graph, HostBuffer, NodeId, Queue,
+    Range, read, write,
 };
 
 use crate::kernels::{add, axpy, fold, mix};

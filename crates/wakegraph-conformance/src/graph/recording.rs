@@ -2,9 +2,10 @@
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
+use wakegraph::capabilities::{CommandKinds, UpdateCapabilities};
+use wakegraph::graph::CommandKind;
 use wakegraph::{
-    Buffer, CommandKind, CommandKinds, Device, ErrorKind, Event, FinalizeOptions, Graph, HostBuffer, NodeId,
-    Queue, Range, UpdateCapabilities, read, write,
+    Buffer, Device, ErrorKind, Event, FinalizeOptions, Graph, HostBuffer, NodeId, Queue, Range, read, write,
 };
 
 use crate::kernels::{add, fold, mix};

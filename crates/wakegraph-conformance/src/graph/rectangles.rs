@@ -1,6 +1,7 @@
 //! Rectangular copies in elements, in all three directions, against a model.
 
-use wakegraph::{ErrorKind, Graph, Layout, RectCopy};
+use wakegraph::memory::{Layout, RectCopy};
+use wakegraph::{ErrorKind, Graph};
 
 use crate::random::Random;
 use crate::suite::{Need, Setup, tests};

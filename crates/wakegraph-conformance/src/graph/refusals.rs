@@ -3,8 +3,9 @@
 #![expect(unsafe_code, reason = "declares device code")]
 
 use bytemuck::{Pod, Zeroable};
-use wakegraph::kernel::{KernelCall, Local, RawKernel};
-use wakegraph::{ErrorKind, Graph, Layout, NodeId, Range, RectCopy, kernel, read, write};
+use wakegraph::kernel::{KernelCall, RawKernel};
+use wakegraph::memory::{Layout, RectCopy};
+use wakegraph::{ErrorKind, Graph, Local, NodeId, Range, kernel, read, write};
 
 use crate::kernels::{add, axpy};
 use crate::suite::{Need, Setup, tests};

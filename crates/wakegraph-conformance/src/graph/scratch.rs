@@ -1,10 +1,10 @@
 //! Buffers that belong to a graph and share memory where they are not needed at a time.
 
 use wakegraph::hal::UpdateCapabilities;
-use wakegraph::{
-    Buffer, Device, Error, ErrorKind, ExecutionOrder, FinalizeOptions, Graph, Layout, NativeAccess, NodeId,
-    PartitionPolicy, Range, RectCopy, ScratchArena, read, write,
-};
+use wakegraph::interop::NativeAccess;
+use wakegraph::memory::{Layout, RectCopy, ScratchArena};
+use wakegraph::plan::{ExecutionOrder, PartitionPolicy};
+use wakegraph::{Buffer, Device, Error, ErrorKind, FinalizeOptions, Graph, NodeId, Range, read, write};
 
 use crate::kernels::{add, axpy, mix};
 use crate::random::Random;

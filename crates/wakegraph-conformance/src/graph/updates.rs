@@ -4,9 +4,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use wakegraph::hal::{MemoryDesc, MemoryKind, UpdateCapabilities};
+use wakegraph::memory::{Layout, RectCopy};
 use wakegraph::{
-    Buffer, ErrorKind, ExecutableGraph, FinalizeOptions, Graph, Layout, NodeId, Range, RectCopy, Result,
-    read, write,
+    Buffer, ErrorKind, ExecutableGraph, FinalizeOptions, Graph, NodeId, Range, Result, read, write,
 };
 
 use super::control::{adds, words};

@@ -4,12 +4,12 @@
 use std::sync::Arc;
 
 use wakegraph::hal::{
-    Appended, Command, CommandBufferDesc, Event, EventStatus, HostArgs, Kernel, KernelArg, KernelDesc,
-    KernelLaunch, KernelSources, MemoryDesc, MemoryKind, MemoryView, NativeCommand, NativeStream,
+    AccessMode, Appended, Command, CommandBufferDesc, Event, EventStatus, HostArgs, Kernel, KernelArg,
+    KernelDesc, KernelLaunch, KernelSources, MemoryDesc, MemoryKind, MemoryView, NativeCommand, NativeStream,
     Notification, Param, ParamKind, QueueDesc, QueueOrder, Signal, SyncPoint, UsmPointer,
     ValidatedCommandBuffer, ValidatedDevice, ValidatedQueue, WaitList,
 };
-use wakegraph::{AccessMode, Error, Range, Result};
+use wakegraph::{Error, Range, Result};
 
 use crate::in_flight;
 use crate::suite::Setup;

@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
-use wakegraph::hal::{Body, Command, CommandBufferDesc, MemoryView, WaitList};
-use wakegraph::{CommandKind, ErrorKind};
+use wakegraph::ErrorKind;
+use wakegraph::hal::{Body, Command, CommandBufferDesc, CommandKind, MemoryView, WaitList};
 
 use super::bench::{Bench, append, enqueue_command, part, read, write};
 use crate::suite::{Need, Setup, lacks, tests};

@@ -1,10 +1,10 @@
 //! States, sync-points, wait lists, handles, properties: every condition is refused, and nothing has changed.
 
 use wakegraph::hal::{
-    Command, CommandBufferDesc, CommandHandle, CommandUpdate, Event, KernelDesc, KernelSources, Param,
-    ParamKind, QueueDesc, QueueOrder, SyncPoint, WaitList,
+    AccessMode, Command, CommandBufferDesc, CommandHandle, CommandUpdate, Event, KernelDesc, KernelSources,
+    Param, ParamKind, QueueDesc, QueueOrder, SyncPoint, WaitList,
 };
-use wakegraph::{AccessMode, Error, ErrorKind, Result};
+use wakegraph::{Error, ErrorKind, Result};
 
 use super::bench::{Bench, complete, enqueue, enqueue_after, enqueue_command};
 use crate::suite::{Need, Setup, lacks, tests};

@@ -2,8 +2,8 @@
 
 use std::num::NonZeroUsize;
 
-use wakegraph::hal::{Command, CommandBufferDesc, CommandBufferState, GraphSupport};
-use wakegraph::{CommandKinds, ErrorKind};
+use wakegraph::ErrorKind;
+use wakegraph::hal::{Command, CommandBufferDesc, CommandBufferState, CommandKinds, GraphSupport};
 
 use super::bench::Bench;
 use crate::suite::{Setup, tests};

@@ -1,7 +1,7 @@
 //! Launches: index spaces, arguments of every kind.
 
-use wakegraph::hal::{KernelArg, Param, ParamKind, ValueBytes};
-use wakegraph::{AccessMode, Range};
+use wakegraph::Range;
+use wakegraph::hal::{AccessMode, KernelArg, Param, ParamKind, ValueBytes};
 
 use super::bench::{Bench, bytes, launch, part, read, usm, value};
 use super::launches::{elements, mixed, number, words};

@@ -3,9 +3,10 @@
 use std::sync::Arc;
 
 use wakegraph::hal::{
-    Command, HostArgs, Kernel, KernelArg, KernelDesc, KernelSources, MemoryView, Param, ParamKind, ValueBytes,
+    AccessMode, Command, HostArgs, Kernel, KernelArg, KernelDesc, KernelSources, MemoryView, Param,
+    ParamKind, ValueBytes,
 };
-use wakegraph::{AccessMode, Range, Result};
+use wakegraph::{Range, Result};
 
 use super::bench::{Bench, launch, read, value};
 use crate::kernels::SOURCE;

@@ -1,8 +1,7 @@
 //! Everything may be dropped while the device uses it: more than the contract asks for.
 
-use wakegraph::AccessMode;
 use wakegraph::Range;
-use wakegraph::hal::{KernelArg, WaitList};
+use wakegraph::hal::{AccessMode, KernelArg, WaitList};
 
 use super::bench::{Bench, bytes, complete, enqueue, enqueue_command, launch, part};
 use crate::suite::{Need, Setup, tests};

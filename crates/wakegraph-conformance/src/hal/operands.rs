@@ -3,10 +3,10 @@
 use std::sync::Arc;
 
 use wakegraph::hal::{
-    Command, CommandBufferDesc, Kernel, KernelArg, KernelDesc, KernelSources, Param, ParamKind, ValueBytes,
-    WaitList,
+    AccessMode, Command, CommandBufferDesc, CommandKinds, Kernel, KernelArg, KernelDesc, KernelSources,
+    Param, ParamKind, Pitch, Rect, ValueBytes, WaitList,
 };
-use wakegraph::{AccessMode, CommandKinds, ErrorKind, Pitch, Range, Rect};
+use wakegraph::{ErrorKind, Range};
 
 use super::bench::{Bench, bytes, enqueue_command, launch, part, pointer, source, value};
 use super::launches::number;

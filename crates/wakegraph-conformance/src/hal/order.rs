@@ -1,7 +1,7 @@
 //! Order inside a command-buffer: sync-points, in-order buffers, random DAGs against a model.
 
-use wakegraph::hal::{Command, CommandBufferDesc, KernelArg, MemoryView, WaitList};
-use wakegraph::{AccessMode, Range};
+use wakegraph::Range;
+use wakegraph::hal::{AccessMode, Command, CommandBufferDesc, KernelArg, MemoryView, WaitList};
 
 use super::bench::{Bench, append, complete, enqueue, enqueue_after, launch, part, read, usm, write};
 use super::launches::{elements, mixed, words};

@@ -3,8 +3,7 @@
 
 use std::sync::Arc;
 
-use wakegraph::hal::{Body, Command, CommandBufferDesc, MemoryView};
-use wakegraph::{CommandKind, CommandKinds};
+use wakegraph::hal::{Body, Command, CommandBufferDesc, CommandKind, CommandKinds, MemoryView};
 
 use super::bench::{Bench, append, complete, enqueue, part, read, write};
 use crate::random::Random;

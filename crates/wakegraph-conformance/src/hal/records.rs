@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
-use wakegraph::hal::{Kernel, KernelArg, MemoryView};
-use wakegraph::{AccessMode, Range};
+use wakegraph::Range;
+use wakegraph::hal::{AccessMode, Kernel, KernelArg, MemoryView};
 
 use super::bench::{Bench, read, value, write};
 use super::launches::{elements, mixed, number, words};

@@ -1,7 +1,6 @@
 //! Rectangular copies, reads and writes with pitches and offsets, against a byte-by-byte model.
 
-use wakegraph::hal::{Command, MemoryView};
-use wakegraph::{Pitch, Rect};
+use wakegraph::hal::{Command, MemoryView, Pitch, Rect};
 
 use super::bench::{Bench, part, read};
 use crate::random::Random;

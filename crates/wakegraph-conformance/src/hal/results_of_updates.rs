@@ -3,11 +3,11 @@
 use std::sync::Arc;
 
 use wakegraph::hal::{
-    Command, CommandBufferDesc, CommandHandle, CommandUpdate, HostArgs, Kernel, KernelArg, KernelDesc,
-    KernelLaunch, KernelSources, MemoryView, Param, ParamKind, UpdateCapabilities as Can,
+    AccessMode, Command, CommandBufferDesc, CommandHandle, CommandUpdate, HostArgs, Kernel, KernelArg,
+    KernelDesc, KernelLaunch, KernelSources, MemoryView, Param, ParamKind, UpdateCapabilities as Can,
     ValidatedCommandBuffer, ValueBytes,
 };
-use wakegraph::{AccessMode, Range, Result};
+use wakegraph::{Range, Result};
 
 use super::bench::{Bench, complete, enqueue, read, value};
 use super::launches::{ground, mixed, words};

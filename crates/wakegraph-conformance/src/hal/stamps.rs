@@ -4,8 +4,8 @@
 
 use std::sync::Arc;
 
-use wakegraph::hal::{Kernel, KernelArg, MemoryView, SyncPoint, ValidatedCommandBuffer};
-use wakegraph::{AccessMode, Range};
+use wakegraph::Range;
+use wakegraph::hal::{AccessMode, Kernel, KernelArg, MemoryView, SyncPoint, ValidatedCommandBuffer};
 
 use super::bench::{Bench, append, launch, part, value};
 use super::launches::{elements, number, words};

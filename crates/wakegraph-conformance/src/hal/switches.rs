@@ -1,10 +1,10 @@
 //! Commands enabled and disabled between enqueues, as it shows in memory.
 
 use wakegraph::hal::{
-    Command, CommandBufferDesc, CommandHandle, CommandUpdate, KernelArg, MemoryView, UpdateCapabilities,
-    ValidatedCommandBuffer,
+    Command, CommandBufferDesc, CommandHandle, CommandUpdate, KernelArg, MemoryView, Pitch, Rect,
+    UpdateCapabilities, ValidatedCommandBuffer,
 };
-use wakegraph::{ErrorKind, Pitch, Range, Rect};
+use wakegraph::{ErrorKind, Range};
 
 use super::bench::{Bench, append, complete, enqueue, launch, read, usm, write};
 use super::results_of_updates::{kernel, number, numbers};

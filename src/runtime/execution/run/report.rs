@@ -524,8 +524,8 @@ fn title(run: &Run, other: &RunTemplate) -> Option<String> {
 mod tests {
     use std::cell::Cell;
 
-    use crate::Timeline;
     use crate::runtime::{Device, Graph};
+    use crate::timeline::Timeline;
 
     thread_local! {
         /// How many partitions this thread has looked at because another had ended.

@@ -27,7 +27,7 @@ use crate::runtime::execution::run::{PartitionMoments, Run, RunRecorder, RunTrac
 /// ```
 /// # #[tokio::main(flavor = "current_thread")]
 /// # async fn main() -> wakegraph::Result<()> {
-/// use wakegraph::Timeline;
+/// use wakegraph::timeline::Timeline;
 /// # let device = wakegraph::Device::open("host")?;
 /// # let mut graph = wakegraph::Graph::new(&device);
 /// # graph.fill(&device.buffer::<u32>(4)?, 1);
@@ -92,7 +92,7 @@ pub struct TimelineRun {
 #[derive(Clone, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub struct TimelinePartition {
-    /// Its number in the [plan](crate::Plan).
+    /// Its number in the [plan](crate::plan::Plan).
     pub partition: u32,
     /// The nodes of the partition, as the graph names them.
     pub nodes: Vec<String>,

@@ -51,7 +51,7 @@ impl<T: Pod> ByValue for T {
 /// space for each group:
 ///
 /// ```
-/// # use wakegraph::kernel::Local;
+/// # use wakegraph::Local;
 /// wakegraph::kernel! {
 ///     /// Reverses each work-group's part of `x`.
 ///     fn reverse(tile: Local<u32>, x: &mut [u32]) {

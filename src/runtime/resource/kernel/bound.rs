@@ -38,7 +38,7 @@ impl<'a> BoundArgs<'a> {
         Self { params, args, next: 0 }
     }
 
-    /// The next argument, a value or [`Local`](crate::runtime::resource::kernel::Local) memory.
+    /// The next argument, a value or [`Local`](crate::Local) memory.
     ///
     /// # Errors
     /// [`InvalidArgument`](ErrorKind::InvalidArgument) when it is not one of this type.

@@ -103,7 +103,7 @@ impl KernelCall {
     /// Replaces the bound on the range that the kernel declares by another one; with
     /// [`RangeBound::ANY`] by none. It holds for the launch that this call becomes, and for later
     /// updates of that node's range, as long as its arguments stay: with a new value of a
-    /// [`DynamicParam`](crate::DynamicParam), the kernel's own bound holds again.
+    /// [`DynamicParam`](crate::update::DynamicParam), the kernel's own bound holds again.
     ///
     /// ```
     /// # #![allow(unsafe_code)]

@@ -10,7 +10,7 @@
 /// | `x: &[T]` | `&Buffer<T>` or `&HostBuffer<T>`, read | `&[T]` |
 /// | `x: &mut [T]` | the same, read and written | `&mut [T]` |
 /// | `x: T` | a `Pod` value | `T` |
-/// | `x: Local<T>` | [`Local::new(len)`](crate::kernel::Local) | the `Local<T>` |
+/// | `x: Local<T>` | [`Local::new(len)`](crate::Local) | the `Local<T>` |
 ///
 /// # Code for the CPU
 /// One of two forms. `item:` is a closure for one work-item: it gets the item's index and the
@@ -74,7 +74,7 @@
 /// ```
 ///
 /// # Range
-/// Every launch and every update is checked against a [`RangeBound`](crate::RangeBound): a range
+/// Every launch and every update is checked against a [`RangeBound`](crate::kernel::RangeBound): a range
 /// beyond it is an error. `range:`, before the code, is a closure that computes it from the
 /// parameters in their order: values as they are, slices and local memory as something with
 /// `.len()`. It gives a `usize`, a `[usize; D]`, or a `RangeBound`. Bound 0 allows no range, so the
@@ -87,7 +87,7 @@
 /// `BARRIER()`.
 ///
 /// ```
-/// use wakegraph::RangeBound;
+/// use wakegraph::kernel::RangeBound;
 ///
 /// wakegraph::kernel! {
 ///     /// Each pixel of an image becomes its opposite.
@@ -202,7 +202,8 @@ macro_rules! __kernel {
         let bound: fn($($crate::__kernel!(@measures $kind $t)),*) -> _ = $range;
         let $declared = $declared.range_bound(move |args| {
             $(let $arg = $crate::__kernel!(@measure $kind $t, args);)*
-            ::std::result::Result::Ok(::std::convert::Into::<$crate::RangeBound>::into(bound($($arg),*)))
+            let bound: $crate::kernel::RangeBound = ::std::convert::Into::into(bound($($arg),*));
+            ::std::result::Result::Ok(bound)
         });
         $crate::__kernel!(@code $declared [$(($arg, $kind, $t))*] $($code)*)
     }};
@@ -274,7 +275,7 @@ macro_rules! __kernel {
     (@measure $memory:ident $t:ty, $args:ident) => { $args.slice()? };
 
     (@takes value $t:ty) => { $t };
-    (@takes $memory:ident $t:ty) => { impl $crate::MemoryArg<$t> };
+    (@takes $memory:ident $t:ty) => { impl $crate::memory::MemoryArg<$t> };
 
     (@gets value $t:ty) => { $t };
     (@gets read $t:ty) => { &[$t] };
@@ -292,7 +293,7 @@ macro_rules! __kernel {
     (@kind write $t:ty) => { $crate::__kernel!(@memory $t, ReadWrite) };
     (@memory $t:ty, $access:ident) => {
         $crate::kernel::ParamKind::Buffer {
-            access: $crate::AccessMode::$access,
+            access: $crate::memory::AccessMode::$access,
             element_size: ::std::mem::size_of::<$t>(),
             element_align: ::std::mem::align_of::<$t>(),
         }
@@ -302,6 +303,6 @@ macro_rules! __kernel {
         $crate::kernel::CallArg::Value($crate::kernel::ByValue::to_arg(&$arg))
     };
     (@give $memory:ident $arg:ident) => {
-        $crate::kernel::CallArg::Memory($crate::CopySource::operand(&$arg))
+        $crate::kernel::CallArg::Memory($crate::memory::CopySource::operand(&$arg))
     };
 }

@@ -1,10 +1,41 @@
 //! Kernels as users write and launch them.
 //!
 //! [`kernel!`](crate::kernel!) declares a signature once and makes a function of it, whose call is
-//! a [`KernelCall`]: the compiler checks every launch, and access modes come from `&` and `&mut`.
-//! [`RawKernel`] is the same for signatures that are known only at run time.
+//! a [`KernelCall`]: the compiler checks every launch, and access modes come from `&` and `&mut`. Most
+//! programs need nothing else. A [`RawKernel`] is for signatures that are known only at run time: from a
+//! plug-in, a script, a model file. A [`RangeBound`] is for kernels whose range does not follow from the
+//! length of a slice.
+//!
+//! ```
+//! use wakegraph::kernel::{KernelCall, RangeBound};
+//! use wakegraph::{Buffer, Device, Graph, Range};
+//!
+//! wakegraph::kernel! {
+//!     fn add_pairs(x: &[u32], y: &mut [u32]) {
+//!         range: |x, y| RangeBound::from((x.len() / 2).min(y.len())),
+//!         item: |i, x, y| y[i] = x[2 * i] + x[2 * i + 1],
+//!     }
+//! }
+//!
+//! /// One step of a sum: a function of one's own around the call.
+//! fn step(from: &Buffer<u32>, to: &Buffer<u32>) -> (KernelCall, Range) {
+//!     (add_pairs(from, to), Range::linear(to.len()))
+//! }
+//!
+//! # #[tokio::main(flavor = "current_thread")]
+//! # async fn main() -> wakegraph::Result<()> {
+//! let device = Device::open("host")?;
+//! let (x, y) = (device.buffer_from(&[1u32, 2, 3, 4])?, device.buffer::<u32>(2)?);
+//! let mut graph = Graph::new(&device);
+//! let (call, range) = step(&x, &y);
+//! graph.launch(call, range);
+//! graph.finalize()?.submit().await?;
+//! assert_eq!(y.to_vec().await?, [3, 7]);
+//! # Ok(())
+//! # }
+//! ```
 
-mod argument;
+pub(crate) mod argument;
 mod bound;
 mod call;
 mod declare;
@@ -14,7 +45,7 @@ mod raw;
 
 use std::sync::Arc;
 
-pub use argument::{ByValue, Local};
+pub use argument::ByValue;
 pub use bound::{BoundArgs, SliceLen};
 use bound::{BoundRule, RangeForm};
 #[doc(hidden)]
@@ -23,8 +54,8 @@ pub use call::KernelCall;
 #[doc(hidden)]
 pub use param_type::ParamType;
 pub use raw::{RawCall, RawKernel};
-use wakegraph_hal::{self as hal, KernelDesc, Range, RangeBound, Result};
-pub use wakegraph_hal::{HostArgs, KernelSources, Param, ParamKind};
+use wakegraph_hal::{self as hal, KernelDesc, Range, Result};
+pub use wakegraph_hal::{HostArgs, KernelSources, Param, ParamKind, RangeBound};
 
 use crate::runtime::resource::device::Device;
 

@@ -69,7 +69,7 @@ impl RawKernel {
     }
 
     /// Adds a parameter passed by value, a `Pod` type or
-    /// [`Local`](crate::runtime::resource::kernel::Local) memory.
+    /// [`Local`](crate::Local) memory.
     #[must_use]
     pub fn value<T: ByValue>(self, name: impl Into<String>) -> Self {
         self.param(name, T::KIND, ParamType::of::<T>())
@@ -115,8 +115,7 @@ impl RawKernel {
     /// one dimension.
     ///
     /// ```
-    /// use wakegraph::kernel::RawKernel;
-    /// use wakegraph::RangeBound;
+    /// use wakegraph::kernel::{RangeBound, RawKernel};
     /// let kernel = RawKernel::new("rows").value::<u32>("width").reads::<f32>("image").range_bound(|args| {
     ///     let (width, image) = (args.value::<u32>()? as usize, args.slice()?);
     ///     Ok(RangeBound::from([width, image.len() / width.max(1)]))

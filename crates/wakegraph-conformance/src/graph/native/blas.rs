@@ -5,7 +5,8 @@ use std::ffi::{c_int, c_void};
 use std::ptr;
 
 use libloading::Library;
-use wakegraph::{Error, ErrorKind, Graph, NativeAccess, Range, Result};
+use wakegraph::interop::NativeAccess;
+use wakegraph::{Error, ErrorKind, Graph, Range, Result};
 
 use super::raw;
 use crate::suite::{Need, Setup, lacks, tests};

@@ -5,7 +5,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use wakegraph::hal::{NativeStream, UsmPointer};
-use wakegraph::{Buffer, Device, Error, ErrorKind, FinalizeOptions, Graph, NativeAccess, Range, Result};
+use wakegraph::interop::NativeAccess;
+use wakegraph::{Buffer, Device, Error, ErrorKind, FinalizeOptions, Graph, Range, Result};
 
 use super::raw::{self, Branch, copy, set, synchronize};
 use crate::kernels::{add, mix};
@@ -111,7 +112,7 @@ fn called_once_a_finalize(setup: &Setup) {
 
 fn inside_bodies_and_sub_graphs(setup: &Setup) {
     let device = setup.device();
-    if !device.capabilities().commands.contains(wakegraph::CommandKinds::WHILE) {
+    if !device.capabilities().commands.contains(wakegraph::capabilities::CommandKinds::WHILE) {
         return lacks("loops");
     }
     let (flag, x) = (device.buffer::<u32>(1).unwrap(), device.buffer_from(&[1u32; 2]).unwrap());

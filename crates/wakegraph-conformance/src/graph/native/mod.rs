@@ -5,7 +5,9 @@ mod blas;
 mod cuda;
 pub(super) mod raw;
 
-use wakegraph::{CommandKind, ErrorKind, Graph, NativeAccess};
+use wakegraph::graph::CommandKind;
+use wakegraph::interop::NativeAccess;
+use wakegraph::{ErrorKind, Graph};
 
 use crate::suite::{Setup, Test, tests};
 

@@ -3,7 +3,8 @@
 
 use std::{ptr, slice};
 
-use wakegraph::{NativeMemory, NativeStream, Result};
+use wakegraph::Result;
+use wakegraph::interop::{NativeMemory, NativeStream};
 
 use super::super::native::raw;
 

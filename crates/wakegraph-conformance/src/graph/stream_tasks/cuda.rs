@@ -5,7 +5,8 @@ use std::ffi::c_void;
 use std::ptr;
 
 use cudarc::driver::sys::{self, CUresult};
-use wakegraph::{Error, ErrorKind, Graph, NativeMemory, NativeStream, Range, Result};
+use wakegraph::interop::{NativeMemory, NativeStream};
+use wakegraph::{Error, ErrorKind, Graph, Range, Result};
 
 use super::super::native::raw::{self, Branch};
 use super::calls::set;

@@ -11,9 +11,11 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::thread;
 
 use parking_lot::Mutex;
+use wakegraph::graph::CommandKind;
+use wakegraph::interop::{NativeAccess, NativeMemory, NativeStream};
+use wakegraph::plan::PartitionKind;
 use wakegraph::{
-    Buffer, CommandKind, Device, Error, ErrorKind, FinalizeOptions, Graph, NativeAccess, NativeMemory,
-    NativeStream, NodeId, PartitionKind, Range, Result, Submission, read,
+    Buffer, Device, Error, ErrorKind, FinalizeOptions, Graph, NodeId, Range, Result, Submission, read,
 };
 
 use crate::kernels::{add, mix};
