@@ -23,7 +23,7 @@ pub(crate) fn rows(report: &mut Report, device: &Device, raw: &Raw) {
         }
         for (name, policy, one, many) in policies {
             device.set_wake_policy(policy);
-            let added = (policy == WakePolicy::Balanced).then_some(30.0);
+            let added = (policy == WakePolicy::Balanced).then_some(100.0);
             let limits = Limits { added, time: None, core: one };
             row(report, &format!("wait_10ms_{name}{reactor}"), device, raw, &runtime, 1, &limits);
             let limits = Limits { added: None, time: Some(10_600.0), core: many };

@@ -15,12 +15,6 @@ pub(crate) trait Pending: Send + Sync {
     /// Whether a submission polls for the end of the run.
     fn has_poller(&self) -> bool;
 
-    /// Whether a task waits for the run, and for nothing but this partition of it.
-    fn is_awaited(&self, partition: usize) -> bool;
-
-    /// The end is near: wakes the tasks that wait for the run, so that they poll for it until then.
-    fn set_near(&self, until: u64);
-
     /// A poll has found that the partition has ended. The caller holds no lock.
     fn end(&self, partition: usize, result: Result<()>, sample: Option<Sample>);
 }

@@ -8,24 +8,14 @@ use crate::runtime::completion::clock::nanoseconds;
 use crate::runtime::completion::estimate::Estimate;
 use crate::runtime::completion::wake_policy::WakePolicy;
 
-/// Where the reactor runs.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Host {
-    /// On a thread of its own: it wakes a task that waits when the end is near, so that both threads are
-    /// awake by then.
-    Thread,
-    /// As a task on the thread of the tasks that wait.
-    Task,
-}
-
 /// The figures of one policy.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Tuning {
     /// How long before the estimated end polling begins.
     pub(crate) poll_lead: Duration,
-    /// The same for long work that always takes the same time, beside three mean deviations: how long
-    /// threads take to wake up, with the reactor on a thread and as a task.
-    pub(crate) wake_lead: [Duration; 2],
+    /// The same for long work that always takes the same time, beside three mean deviations: how long a
+    /// thread takes to wake up.
+    pub(crate) wake_lead: Duration,
     /// For work so long that this part of it (a divisor) is more than `poll_lead`, polling begins that
     /// part of it before the estimated end, but at most the duration before it.
     pub(crate) long_lead: Option<(u32, Duration)>,
@@ -49,7 +39,7 @@ pub(crate) struct Tuning {
 
 const LATENCY: Tuning = Tuning {
     poll_lead: Duration::from_micros(300),
-    wake_lead: [Duration::from_millis(1); 2],
+    wake_lead: Duration::from_millis(1),
     long_lead: Some((8, Duration::from_millis(1))),
     spins: true,
     first_pause: Duration::ZERO,
@@ -62,7 +52,7 @@ const LATENCY: Tuning = Tuning {
 
 const BALANCED: Tuning = Tuning {
     poll_lead: Duration::from_micros(150),
-    wake_lead: [Duration::from_micros(60), Duration::from_micros(25)],
+    wake_lead: Duration::from_micros(25),
     long_lead: Some((36, Duration::from_micros(400))),
     spins: true,
     first_pause: Duration::from_micros(5),
@@ -76,7 +66,7 @@ const BALANCED: Tuning = Tuning {
 
 const EFFICIENT: Tuning = Tuning {
     poll_lead: Duration::from_micros(20),
-    wake_lead: [Duration::ZERO; 2],
+    wake_lead: Duration::ZERO,
     long_lead: None,
     spins: false,
     first_pause: Duration::from_micros(100),
@@ -104,8 +94,6 @@ pub(super) struct PollPlan {
     pub(super) pause: u64,
     /// Until when polls follow each other without a pause.
     pub(super) spin_until: u64,
-    /// Until when a task polls that was woken early, if one should be woken at the first poll.
-    pub(super) early_wake: Option<u64>,
 }
 
 impl Tuning {
@@ -133,7 +121,7 @@ impl Tuning {
     }
 
     /// When to poll work with this estimate. `many`: more queues of long work than `few` are in flight.
-    pub(super) fn plan(&self, estimate: Option<Estimate>, many: bool, host: Host) -> PollPlan {
+    pub(super) fn plan(&self, estimate: Option<Estimate>, many: bool) -> PollPlan {
         let pause = nanoseconds(self.first_pause);
         let Some(Estimate { mean, deviation }) = estimate else {
             return PollPlan { pause, ..PollPlan::default() };
@@ -142,26 +130,15 @@ impl Tuning {
         let many = many && delay > 0;
         if many || self.late {
             let window = if many { (mean / SHARED_WINDOW).max(delay) } else { delay };
-            return PollPlan {
-                first: mean.saturating_add(delay),
-                window,
-                pause: pause.max(2 * delay),
-                spin_until: 0,
-                early_wake: None,
-            };
+            let first = mean.saturating_add(delay);
+            return PollPlan { first, window, pause: pause.max(2 * delay), spin_until: 0 };
         }
         let margin = nanoseconds(self.poll_lead);
         let long = self.long_lead.map(|(part, most)| (mean / u64::from(part)).min(nanoseconds(most)));
         let spin_until = if self.spins { mean.saturating_add(margin / 2) } else { 0 };
-        let (lead, early_wake) = match long.filter(|&long| long > margin) {
-            Some(most) => {
-                let wake_lead = nanoseconds(self.wake_lead[usize::from(host == Host::Task)]);
-                let lead = wake_lead.saturating_add(u64::from(DEVIATIONS) * deviation).min(most);
-                (lead, (host == Host::Thread).then_some(mean.saturating_add(margin)))
-            }
-            None => (margin, None),
-        };
-        PollPlan { first: mean.saturating_sub(lead), window: 0, pause, spin_until, early_wake }
+        let steady = nanoseconds(self.wake_lead).saturating_add(u64::from(DEVIATIONS) * deviation);
+        let lead = long.filter(|&long| long > margin).map_or(margin, |most| steady.min(most));
+        PollPlan { first: mean.saturating_sub(lead), window: 0, pause, spin_until }
     }
 
     /// The pause after a pause in which nothing completed.

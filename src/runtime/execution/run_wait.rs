@@ -75,19 +75,16 @@ impl RunWait {
                 None => self.spin = Spin::Never,
             }
         }
-        let time = match self.spin {
-            Spin::Until(end) => return self.spin_until(Instant::now(), end),
-            Spin::BetweenHostTasks => match (self.run.waiting.expected(), self.between_host_tasks) {
-                (Some(expected), Some(limit)) if expected <= limit && !self.run.is_on_host() => {
-                    Some(spin_time(expected, limit))
-                }
-                _ => None,
-            },
-            Spin::AsPlanned | Spin::Never => self.run.waiting.near_for(),
-        };
-        let Some(time) = time else { return Next::Wait };
-        let now = Instant::now();
-        self.spin_until(now, now + time)
+        match (self.spin, self.run.waiting.expected(), self.between_host_tasks) {
+            (Spin::Until(end), ..) => self.spin_until(Instant::now(), end),
+            (Spin::BetweenHostTasks, Some(expected), Some(limit))
+                if expected <= limit && !self.run.is_on_host() =>
+            {
+                let now = Instant::now();
+                self.spin_until(now, now + spin_time(expected, limit))
+            }
+            _ => Next::Wait,
+        }
     }
 
     /// The first poll for a run in which nothing but devices has a part.

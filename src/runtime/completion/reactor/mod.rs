@@ -30,7 +30,7 @@ use crate::runtime::completion::clock::{nanoseconds, now};
 use crate::runtime::completion::estimate::Estimate;
 use crate::runtime::completion::pending::Pending;
 use crate::runtime::completion::submitter::Submitter;
-use crate::runtime::completion::tuning::{Host, Tuning};
+use crate::runtime::completion::tuning::Tuning;
 use crate::runtime::completion::wake_policy::WakePolicy;
 use crate::sync::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use crate::util::panics::catch_and_log;
@@ -257,7 +257,7 @@ impl ReactorInner {
         self.has_changed.store(true, Ordering::Release);
         // Mostly the host is awake, or wakes up before it stops leaving the run to its submission.
         if left_until < self.asleep_until.load(Ordering::Relaxed) || inbox.task.is_some() {
-            let plan = inbox.tuning.plan(estimate, inbox.many, inbox.host());
+            let plan = inbox.tuning.plan(estimate, inbox.many);
             let first = at.saturating_add(plan.first).saturating_add(plan.window);
             self.wake_before(&mut inbox, first.max(left_until));
         }
@@ -309,11 +309,8 @@ impl ReactorInner {
 }
 
 impl Inbox {
-    fn host(&self) -> Host {
-        match self.task.as_ref().is_some_and(|task| task.is_hosting) {
-            true => Host::Task,
-            false => Host::Thread,
-        }
+    fn is_hosted_by_task(&self) -> bool {
+        self.task.as_ref().is_some_and(|task| task.is_hosting)
     }
 }
 

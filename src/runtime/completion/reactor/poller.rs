@@ -25,7 +25,6 @@ pub(super) struct Poller {
 }
 
 /// One partition in flight.
-#[derive(Clone)]
 pub(super) struct InFlight {
     pub(super) run: Arc<dyn Pending>,
     pub(super) partition: usize,
@@ -72,7 +71,6 @@ impl Found<InFlight> {
     fn dispatch(self) {
         match self {
             Self::Ended { work, result, sample } => work.end(result, sample),
-            Self::Near { work, until } => work.run.set_near(until),
             Self::KnownToHaveEnded { work } => drop(work),
         }
     }
@@ -98,9 +96,5 @@ impl Work for InFlight {
 
     fn has_poller(&self) -> bool {
         self.run.has_poller()
-    }
-
-    fn is_awaited(&self) -> bool {
-        self.run.is_awaited(self.partition)
     }
 }

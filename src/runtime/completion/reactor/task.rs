@@ -16,7 +16,6 @@ use crate::runtime::completion::reactor::schedule::By;
 use crate::runtime::completion::reactor::timer::Timer;
 use crate::runtime::completion::reactor::{Inbox, ReactorInner};
 use crate::runtime::completion::spawn::spawn;
-use crate::runtime::completion::tuning::Host;
 use crate::sync::Ordering;
 
 /// What the inbox knows of the task.
@@ -108,9 +107,8 @@ impl ReactorTask {
             task.due = now();
             reactor.asleep_until.store(0, Ordering::Relaxed);
         }
-        poller.schedule.set_host(Host::Task);
         if !reactor.is_paused() {
-            poller.turn(reactor, now(), By::Host(Host::Task), found);
+            poller.turn(reactor, now(), By::Host, found);
         }
         if !found.is_empty() {
             drop(poller);
@@ -164,7 +162,7 @@ mod tests {
     use tokio::task::yield_now;
     use wakegraph_hal::fake::{FakeControl, FakeDevice, FakeOptions};
 
-    use super::{Host, now};
+    use super::now;
     use crate::runtime::{Device, ExecutableGraph, Graph, WakePolicy};
 
     fn setup() -> (Device, FakeControl, ExecutableGraph) {
@@ -183,7 +181,7 @@ mod tests {
     }
 
     fn is_hosted_by_task(device: &Device) -> bool {
-        device.reactor().unwrap().inner.inbox.lock().host() == Host::Task
+        device.reactor().unwrap().inner.inbox.lock().is_hosted_by_task()
     }
 
     async fn one(exec: &ExecutableGraph, control: &FakeControl) {

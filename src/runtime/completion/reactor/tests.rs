@@ -120,12 +120,6 @@ impl Pending for Over {
         true
     }
 
-    fn is_awaited(&self, _: usize) -> bool {
-        false
-    }
-
-    fn set_near(&self, _: u64) {}
-
     fn end(&self, _: usize, _: Result<()>, _: Option<Sample>) {}
 }
 
@@ -177,12 +171,6 @@ impl Pending for PanicsOnce {
     fn has_poller(&self) -> bool {
         false
     }
-
-    fn is_awaited(&self, _: usize) -> bool {
-        false
-    }
-
-    fn set_near(&self, _: u64) {}
 
     fn end(&self, _: usize, result: Result<()>, _: Option<Sample>) {
         self.ended.send(result.is_ok()).unwrap();

@@ -10,7 +10,6 @@ use crate::runtime::completion::reactor::poller::{AllFound, dispatch};
 use crate::runtime::completion::reactor::schedule::By;
 use crate::runtime::completion::reactor::{Inbox, ReactorInner};
 use crate::runtime::completion::submitter::Submitter;
-use crate::runtime::completion::tuning::Host;
 use crate::sync::Ordering;
 
 /// How many turns the submitter has between two turns of the poller, which are needed less often.
@@ -29,7 +28,7 @@ impl ReactorInner {
         loop {
             let is_submitting = self.submitter.get().is_some_and(|submitter| self.submit(&**submitter));
             let mut inbox = self.inbox.lock();
-            if inbox.host() == Host::Task {
+            if inbox.is_hosted_by_task() {
                 if inbox.is_closed && self.has_idle_task(&inbox) {
                     return;
                 }
@@ -48,8 +47,7 @@ impl ReactorInner {
                 continue;
             }
             let mut poller = self.poller.lock();
-            poller.schedule.set_host(Host::Thread);
-            poller.turn(self, now(), By::Host(Host::Thread), &mut found);
+            poller.turn(self, now(), By::Host, &mut found);
             if !found.is_empty() {
                 drop(poller);
                 dispatch(&mut found);
@@ -66,7 +64,7 @@ impl ReactorInner {
             }
             let is_idle = poller.schedule.is_idle();
             let mut inbox = self.inbox.lock();
-            if self.has_changed.load(Ordering::Acquire) || inbox.host() == Host::Task {
+            if self.has_changed.load(Ordering::Acquire) || inbox.is_hosted_by_task() {
                 continue;
             }
             if inbox.is_closed && is_idle {
@@ -77,7 +75,7 @@ impl ReactorInner {
             self.asleep_until.store(until.unwrap_or(u64::MAX), Ordering::Relaxed);
             drop(poller);
             self.sleep(&mut inbox, until);
-            if inbox.host() == Host::Thread {
+            if !inbox.is_hosted_by_task() {
                 self.asleep_until.store(0, Ordering::Relaxed);
             }
         }

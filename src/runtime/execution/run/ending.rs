@@ -347,16 +347,7 @@ impl Pending for Run {
     }
 
     fn has_poller(&self) -> bool {
-        self.waiting.is_polled_by_submission() || self.waiting.near_for().is_some()
-    }
-
-    fn is_awaited(&self, partition: usize) -> bool {
-        self.ended.is_awaited()
-            && (self.is_last(partition) || self.owner().is_some_and(|owner| owner.polls_tails))
-    }
-
-    fn set_near(&self, until: u64) {
-        self.set_near(until);
+        self.waiting.is_polled_by_submission()
     }
 
     fn end(&self, partition: usize, result: Result<()>, sample: Option<Sample>) {

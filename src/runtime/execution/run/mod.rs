@@ -237,13 +237,6 @@ impl Run {
         }
     }
 
-    /// The end is near: has the submissions poll for it themselves until then, on threads that are
-    /// awake by it.
-    pub(super) fn set_near(&self, until: u64) {
-        self.waiting.set_near(until);
-        self.ended.wake_all();
-    }
-
     /// Whether no other run is in flight on the device, so that a spin keeps no other submission
     /// from polling.
     pub(crate) fn is_alone_in_flight(&self) -> bool {
@@ -289,11 +282,6 @@ impl Run {
     #[cfg(test)]
     pub(crate) fn partitions(&self) -> usize {
         self.slots.len()
-    }
-
-    /// Whether all other partitions have ended.
-    pub(crate) fn is_last(&self, partition: usize) -> bool {
-        self.progress.not_ended.load(Ordering::Acquire) == 1 && !self.has_partition_ended(partition)
     }
 
     /// Whether a device does not notify.

@@ -7,7 +7,7 @@ use wakegraph_hal::Progress;
 
 use crate::runtime::completion::clock;
 use crate::runtime::execution::run::Run;
-use crate::sync::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering};
+use crate::sync::{AtomicBool, AtomicU8, AtomicU32, Ordering};
 
 const SPIN_NONE: u8 = 0;
 const SPIN_FOUND: u8 = 1;
@@ -32,8 +32,6 @@ pub(crate) enum SpinPlan {
 /// How its submission waits for a run.
 #[derive(Default)]
 pub(crate) struct Waiting {
-    /// Until when the end is near enough to be polled for without a pause, 0 if it is not.
-    near_until: AtomicU64,
     /// Nanoseconds that the partition enqueued last is expected to take, 0 if that is not known. Four seconds
     /// stand for all that is longer.
     soonest: AtomicU32,
@@ -92,14 +90,6 @@ impl Waiting {
         self.has_poller.load(Ordering::Relaxed)
     }
 
-    /// How long from now on the end may be polled for without a pause.
-    pub(crate) fn near_for(&self) -> Option<Duration> {
-        match self.near_until.load(Ordering::Acquire) {
-            0 => None,
-            until => until.checked_sub(clock::now()).filter(|&left| left > 0).map(Duration::from_nanos),
-        }
-    }
-
     /// Whether a spin on this run saw it end, if there was one.
     pub(crate) fn spin(&self) -> Option<bool> {
         match self.spin.load(Ordering::Relaxed) {
@@ -141,14 +131,7 @@ impl Waiting {
     /// The submission polls no more. Whether others have relied on that.
     pub(super) fn stop_polling(&self) -> bool {
         // Partitions that are enqueued from now on are not left to the submission either.
-        let had_poller = self.has_poller.swap(false, Ordering::Relaxed);
-        let was_near = self.near_until.swap(0, Ordering::Relaxed) > 0;
-        had_poller || was_near
-    }
-
-    /// The end may be polled for without a pause until then.
-    pub(super) fn set_near(&self, until: u64) {
-        self.near_until.store(until, Ordering::Release);
+        self.has_poller.swap(false, Ordering::Relaxed)
     }
 
     /// A partition is about to be enqueued, and expected to take so long.

@@ -10,10 +10,10 @@ use rustc_hash::FxHashMap;
 use wakegraph_hal::Result;
 
 use crate::runtime::completion::estimate::{Estimate, Sample};
-use crate::runtime::completion::tuning::{Host, PollPlan, Tuning};
+use crate::runtime::completion::tuning::{PollPlan, Tuning};
 
 /// Something on a device whose end the schedule waits for.
-pub(super) trait Work: Clone {
+pub(super) trait Work {
     /// Whether it is known to have ended; asks no device.
     fn has_ended(&self) -> bool;
 
@@ -22,9 +22,6 @@ pub(super) trait Work: Clone {
 
     /// Whether a submission polls for its end, so that the reactor's host can leave it alone for a while.
     fn has_poller(&self) -> bool;
-
-    /// Whether a task waits for its end.
-    fn is_awaited(&self) -> bool;
 }
 
 /// Work in flight.
@@ -41,7 +38,7 @@ pub(super) struct Entry<W> {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum By {
     /// The reactor's host.
-    Host(Host),
+    Host,
     /// A submission that spins.
     Submission,
 }
@@ -51,8 +48,6 @@ pub(super) enum By {
 pub(super) enum Found<W> {
     /// The work has ended.
     Ended { work: W, result: Result<()>, sample: Option<Sample> },
-    /// The work's end is near: tasks that wait for it should poll until then.
-    Near { work: W, until: u64 },
     /// Another thread has seen it end. The caller drops it without locks.
     KnownToHaveEnded { work: W },
 }
@@ -82,13 +77,10 @@ struct Planner {
     tuning: Tuning,
     /// Entries of all queues.
     in_flight: usize,
-    host: Host,
     /// Active queues with long work.
     long: usize,
     /// The most there were since nothing was in flight, and in the time before.
     most_long: [usize; 2],
-    /// Until when a task that was woken early polls all queues.
-    near_until: u64,
 }
 
 /// The entries of one in-order queue, and when to poll the oldest.
@@ -109,8 +101,6 @@ struct PendingQueue<W> {
     pause: u64,
     /// When the oldest entry was last seen in flight.
     last_pending: Option<u64>,
-    /// A task that waits should be woken at the next poll by the host.
-    wakes_early: bool,
     is_long: bool,
 }
 
@@ -134,14 +124,7 @@ impl<W: Work> Schedule<W> {
             spare: Vec::new(),
             next_poll: u64::MAX,
             left_until: 0,
-            planner: Planner {
-                tuning,
-                in_flight: 0,
-                host: Host::Thread,
-                long: 0,
-                most_long: [0; 2],
-                near_until: 0,
-            },
+            planner: Planner { tuning, in_flight: 0, long: 0, most_long: [0; 2] },
             #[cfg(test)]
             visits: 0,
         }
@@ -149,10 +132,6 @@ impl<W: Work> Schedule<W> {
 
     pub(super) fn set_tuning(&mut self, tuning: Tuning) {
         self.planner.tuning = tuning;
-    }
-
-    pub(super) fn set_host(&mut self, host: Host) {
-        self.planner.host = host;
     }
 
     pub(super) fn is_idle(&self) -> bool {
@@ -280,7 +259,6 @@ impl<W: Work> PendingQueue<W> {
             host_poll: 0,
             pause: 0,
             last_pending: None,
-            wakes_early: false,
             is_long: false,
         }
     }
@@ -291,12 +269,11 @@ impl<W: Work> PendingQueue<W> {
         let Some(oldest) = self.entries.front() else { return self.set_long(false, planner) };
         let estimate = oldest.estimate;
         self.set_long(estimate.is_some_and(|estimate| planner.tuning.delay(estimate.mean) > 0), planner);
-        self.plan = planner.tuning.plan(estimate, planner.has_many(), planner.host);
+        self.plan = planner.tuning.plan(estimate, planner.has_many());
         (self.started, self.is_start_known) = (started, is_start_known);
         self.set_next(started.saturating_add(self.plan.first));
         self.pause = self.plan.pause;
         self.last_pending = None;
-        self.wakes_early = self.plan.early_wake.is_some();
     }
 
     /// Neither a submission nor the host polls before this time.
@@ -336,7 +313,7 @@ impl<W: Work> PendingQueue<W> {
             self.drop_over(now, planner, found);
             let Some(oldest) = self.entries.front() else { return };
             let Some(result) = oldest.work.poll() else {
-                return self.is_pending(now, by, planner, found);
+                return self.is_pending(now, by, planner.tuning);
             };
             let Some(Entry { work, .. }) = self.entries.pop_front() else { return };
             planner.in_flight -= 1;
@@ -350,32 +327,17 @@ impl<W: Work> PendingQueue<W> {
     }
 
     /// The oldest entry is in flight: plans its next poll.
-    fn is_pending(&mut self, now: u64, by: By, planner: &mut Planner, found: &mut impl Extend<Found<W>>) {
+    fn is_pending(&mut self, now: u64, by: By, tuning: Tuning) {
         let is_first = self.last_pending.replace(now).is_none();
         if !self.is_start_known && is_first {
             return self.set_next(now.saturating_add(self.plan.first.max(self.pause)));
         }
-        if by == By::Host(Host::Thread)
-            && std::mem::take(&mut self.wakes_early)
-            && let (Some(until), Some(oldest)) = (self.plan.early_wake, self.entries.front_mut())
-        {
-            let until = self.started.saturating_add(until);
-            if planner.near_until <= now && until > now && oldest.work.is_awaited() {
-                planner.near_until = until;
-                found.extend([Found::Near { work: oldest.work.clone(), until }]);
-            }
-            if planner.near_until > now {
-                // One task that polls is enough: it polls all queues.
-                oldest.left_until = planner.near_until;
-                return;
-            }
-        }
         self.next_poll = now;
         if now < self.started.saturating_add(self.plan.spin_until) {
             self.host_poll = now;
-        } else if matches!(by, By::Host(_)) || self.host_poll <= now {
+        } else if by == By::Host || self.host_poll <= now {
             self.host_poll = now.saturating_add(self.pause);
-            self.pause = planner.tuning.longer(self.pause).max(self.plan.pause);
+            self.pause = tuning.longer(self.pause).max(self.plan.pause);
         }
     }
 

@@ -11,7 +11,7 @@ use super::*;
 /// Nanoseconds as figures that are easy to read.
 const TUNING: Tuning = Tuning {
     poll_lead: Duration::from_nanos(10),
-    wake_lead: [Duration::from_nanos(40), Duration::from_nanos(20)],
+    wake_lead: Duration::from_nanos(40),
     long_lead: None,
     spins: false,
     first_pause: Duration::from_nanos(4),
@@ -31,7 +31,6 @@ struct State {
     result: RefCell<Option<Result<()>>>,
     has_ended: Cell<bool>,
     has_poller: Cell<bool>,
-    is_awaited: Cell<bool>,
     polls: Cell<usize>,
 }
 
@@ -62,13 +61,9 @@ impl Work for Fake {
     fn has_poller(&self) -> bool {
         self.0.has_poller.get()
     }
-
-    fn is_awaited(&self) -> bool {
-        self.0.is_awaited.get()
-    }
 }
 
-const HOST: By = By::Host(Host::Thread);
+const HOST: By = By::Host;
 
 /// Adds work that should take so long.
 fn add(schedule: &mut Schedule<Fake>, at: u64, queue: u64, mean: Option<u64>) -> Fake {
@@ -221,32 +216,11 @@ fn the_host_leaves_work_alone_that_a_submission_polls() {
 }
 
 #[test]
-fn an_awaiting_task_is_woken_early_and_polls_in_place_of_the_host() {
-    let long = Tuning { long_lead: Some((4, Duration::from_micros(100))), ..TUNING };
-    let mut schedule = Schedule::new(long);
-    let works = [200_000, 210_000].map(|mean| {
-        let work = Fake::default();
-        work.0.is_awaited.set(true);
-        add_left(&mut schedule, 0, mean, Some(mean), 0, &work);
-        work
-    });
-    assert_eq!(schedule.next_for_host(), Some(199_960));
-    let found = turn(&mut schedule, 209_960, HOST);
-    // One task is enough, because it polls all queues.
-    let Found::Near { work, until } = &found[0] else { panic!("{found:?}") };
-    assert!(found.len() == 1 && work.is(&works[1]) && *until == 210_010, "{found:?}");
-    works.iter().for_each(|work| work.0.has_poller.set(true));
-    assert!(schedule.next_for_host() >= Some(210_010));
-    works.iter().for_each(Fake::end);
-    assert_eq!(turn(&mut schedule, 211_000, By::Submission).len(), 2);
-    assert!(schedule.is_idle());
-}
-
-#[test]
-fn the_host_polls_itself_where_no_task_waits() {
+fn polls_of_long_work_begin_as_early_as_a_thread_wakes_up() {
     let long = Tuning { long_lead: Some((4, Duration::from_nanos(100))), spins: true, ..TUNING };
     let mut schedule = Schedule::new(long);
     add(&mut schedule, 0, 0, Some(200));
+    assert_eq!(schedule.next_for_host(), Some(160));
     assert!(turn(&mut schedule, 160, HOST).is_empty());
     assert_eq!(schedule.next_for_host(), Some(160));
 }
