@@ -371,6 +371,20 @@ mod tests {
     }
 
     #[test]
+    fn commands_that_read_do_not_look_at_each_other() {
+        const COMMANDS: usize = 300;
+        let (device, _control) = manual_device();
+        let x = device.buffer::<u32>(4).unwrap();
+        let targets: Vec<_> = (0..COMMANDS).map(|_| device.buffer::<u32>(4).unwrap()).collect();
+        let queue = device.out_of_order_queue().unwrap();
+        let before = uses_looked_at();
+        let all: Vec<_> = targets.iter().map(|target| queue.copy(&x, target)).collect();
+        let looked_at = uses_looked_at() - before;
+        assert!(looked_at < 8 * COMMANDS, "{looked_at}");
+        drop(all);
+    }
+
+    #[test]
     fn guards_that_were_given_up_are_dropped_in_a_loop() {
         const GUARDS: usize = if cfg!(miri) { 200 } else { 20_000 };
         let body = || {

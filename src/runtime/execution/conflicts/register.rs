@@ -199,6 +199,8 @@ pub(super) struct Use {
 
 impl Use {
     fn is_of(&self, owner: Option<ExecutableId>) -> bool {
+        #[cfg(test)]
+        tests::LOOKED_AT.set(tests::LOOKED_AT.get() + 1);
         owner.is_some() && self.owner == owner
     }
 
@@ -208,8 +210,6 @@ impl Use {
 
     /// Whether a new use of these accesses by this owner has to wait for it.
     fn is_before(&self, owner: Option<ExecutableId>, accesses: &[Access]) -> bool {
-        #[cfg(test)]
-        tests::LOOKED_AT.set(tests::LOOKED_AT.get() + 1);
         !self.is_of(owner) && conflict(&self.accesses, accesses) && !self.by.has_freed_memory()
     }
 
@@ -278,7 +278,7 @@ impl RecordedUses {
         if self.writing.len() + self.reading.len() >= self.sweep_at {
             #[cfg(test)]
             tests::LOOKED_AT.set(tests::LOOKED_AT.get() + self.all().count());
-            self.take_out(true, |one| one.by.has_freed_memory(), finished);
+            self.take_out(|one| one.by.has_freed_memory(), finished);
             self.sweep_at = 2 * (self.writing.len() + self.reading.len());
         }
     }
@@ -286,7 +286,7 @@ impl RecordedUses {
     /// Takes out the use of a guard.
     pub(super) fn take(&mut self, guard: &Arc<Fence>, out: &mut Predecessors) {
         let is_its = |one: &Use| matches!(&one.by, Predecessor::Fence(fence) if Arc::ptr_eq(fence, guard));
-        self.take_out(true, is_its, out);
+        self.take_out(is_its, out);
     }
 
     /// Records a use.
@@ -304,19 +304,23 @@ impl RecordedUses {
         accesses: &MergedAccesses,
         superseded: &mut Predecessors,
     ) {
-        let is_superseded = |one: &Use| {
-            let ends_before = one.is_of(owner) || conflict(accesses, &one.accesses);
-            ends_before && (accesses.is_same(&one.accesses) || covers(accesses, &one.accesses))
-        };
-        // Only a write covers a write.
-        self.take_out(writes(accesses), is_superseded, superseded);
+        let covers = |one: &Use| accesses.is_same(&one.accesses) || covers(accesses, &one.accesses);
+        if !writes(accesses) {
+            // A read ends after no other read but its owner's, and the newest of those has taken out the others.
+            let newest = owner.and_then(|_| self.reading.iter().rposition(|one| one.is_of(owner)));
+            if let Some(newest) = newest.filter(|&newest| covers(&self.reading[newest])) {
+                superseded.push(self.reading.remove(newest).by);
+            }
+            return;
+        }
+        let ends_before = |one: &Use| one.is_of(owner) || conflict(accesses, &one.accesses);
+        self.take_out(|one| ends_before(one) && covers(one), superseded);
     }
 
-    /// Takes out uses that only read, and also the `writing` ones if asked to. Most often there is one use or
-    /// none. `extend` costs more than this loop, also for nothing.
-    fn take_out(&mut self, writing: bool, is_out: impl Fn(&Use) -> bool, out: &mut Predecessors) {
-        let writing = writing.then_some(&mut self.writing);
-        for uses in writing.into_iter().chain([&mut self.reading]) {
+    /// Takes out uses. Most often there is one use or none. `extend` costs more than this loop, also for
+    /// nothing.
+    fn take_out(&mut self, is_out: impl Fn(&Use) -> bool, out: &mut Predecessors) {
+        for uses in [&mut self.writing, &mut self.reading] {
             for one in uses.extract_if(.., |one| is_out(one)) {
                 match one.by {
                     Predecessor::Fence(fence) if self.spare.is_none() && fence.passed_on().is_empty() => {
