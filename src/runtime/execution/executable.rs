@@ -87,8 +87,9 @@ impl RunOwner for ExecutableInner {
 impl ExecutableInner {
     /// The plan as text, with what each device made of its partitions.
     pub(crate) fn plan_text(&self) -> String {
-        let lowering =
-            |partition: usize| self.partitions[partition].command_buffer().map(|buffer| buffer.lowering);
+        let lowering = |partition: usize| {
+            Some(self.partitions[partition].command_buffer()?.with(|buffer| buffer.info()).lowering)
+        };
         let bodies = |partition: usize| self.partitions[partition].bodies_text();
         self.labels.text(lowering, bodies)
     }

@@ -3,7 +3,7 @@
 use std::fmt::{self, Display};
 use std::time::Duration;
 
-use wakegraph_hal::Priority;
+use wakegraph_hal::{CommandKind, Priority};
 
 use crate::plan::Separation;
 use crate::runtime::execution::executable::ExecutableInner;
@@ -65,6 +65,8 @@ pub struct PartitionExplanation {
     pub learned: Option<LearnedDuration>,
     /// Where the host drives a conditional or loop: the plans inside it, as text.
     pub bodies: Option<String>,
+    /// The kind of its first node, which is the only one of a partition for a reason of its kind.
+    kind: CommandKind,
 }
 
 /// A partition that another one waits for.
@@ -112,7 +114,7 @@ fn explain(executable: &ExecutableInner, index: usize, partition: &PartitionExec
         partition: earlier,
         mode: wait_mode(executable, partition, earlier),
     };
-    let command_buffer = partition.command_buffer();
+    let command_buffer = partition.command_buffer().map(|buffer| buffer.with(|buffer| buffer.info()));
     let learned = partition.estimator.estimate().map(|estimate| LearnedDuration {
         mean: Duration::from_nanos(estimate.mean),
         deviation: Duration::from_nanos(estimate.deviation),
@@ -125,13 +127,14 @@ fn explain(executable: &ExecutableInner, index: usize, partition: &PartitionExec
         waits_for: partition.predecessors.iter().map(wait).collect(),
         starts_in_submit: partition.eager,
         captured: labels.captured(index).map(str::to_owned).collect(),
-        is_live: partition.is_stream_task(),
+        is_live: partition.stream_task().is_some(),
         lowering: command_buffer.as_ref().map(|buffer| buffer.lowering),
         lowering_reason: command_buffer.map_or("", |buffer| buffer.reason),
         priority: partition.priority(),
         has_priorities: partition.device().is_some_and(|device| device.capabilities().queue_priorities),
         learned,
         bodies: partition.bodies_text(),
+        kind: labels.nodes[labels.plan.nodes(index)[0] as usize].kind,
     }
 }
 
@@ -189,8 +192,9 @@ impl PartitionExplanation {
             Separation::Host if self.bodies.is_some() => {
                 "the host drives this conditional or loop, as its device cannot".into()
             }
-            Separation::Host => "each host task is a partition of its own".into(),
-            Separation::StreamTask => "each stream task is a partition of its own".into(),
+            Separation::Host | Separation::StreamTask => {
+                format!("each {} is a partition of its own", self.kind)
+            }
             Separation::FirstOnDevice => "it is the first of its device".into(),
             Separation::WaitsFor { partitions, other } => {
                 format!("it waits for {}, and partition {other} does not", list(partitions))

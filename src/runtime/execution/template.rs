@@ -206,6 +206,8 @@ impl Drop for Partitions {
 
 /// One partition, ready to run.
 pub(crate) struct PartitionExec {
+    /// The queue that it is enqueued on; `None` where the host runs it.
+    pub(crate) on: Option<DeviceQueue>,
     pub(crate) work: PartitionWork,
     /// Enqueued by `submit` itself: every predecessor is, too, and its device can wait for them.
     pub(crate) eager: bool,
@@ -224,104 +226,69 @@ pub(crate) struct PartitionExec {
     pub(crate) estimator: Estimator,
 }
 
+/// A queue of a device.
+#[derive(Clone)]
+pub(crate) struct DeviceQueue {
+    pub(crate) device: Device,
+    pub(crate) queue: Arc<hal::ValidatedQueue>,
+    /// Its number in the reactor.
+    pub(crate) number: u64,
+}
+
 /// The work of a partition.
 pub(crate) enum PartitionWork {
-    Device {
-        device: Device,
-        queue: Arc<hal::ValidatedQueue>,
-        /// The queue's number in the reactor.
-        queue_number: u64,
-        command_buffer: UpdatableCell<hal::ValidatedCommandBuffer>,
-    },
+    CommandBuffer(UpdatableCell<hal::ValidatedCommandBuffer>),
     /// A command outside command-buffers. The owner of the run has it.
-    Command {
-        device: Device,
-        queue: Arc<hal::ValidatedQueue>,
-        /// The queue's number in the reactor.
-        queue_number: u64,
-    },
+    Command,
     /// A stream task: a command whose closure is the user's, and is called while it is enqueued.
-    StreamTask {
-        device: Device,
-        queue: Arc<hal::ValidatedQueue>,
-        /// The queue's number in the reactor.
-        queue_number: u64,
-        task: UpdatableCell<Arc<hal::Command>>,
-    },
+    StreamTask(UpdatableCell<Arc<hal::Command>>),
     HostTask(UpdatableCell<Arc<HostTask>>),
 }
 
 impl PartitionExec {
-    /// What the device made of the commands.
-    pub(crate) fn command_buffer(&self) -> Option<hal::CommandBufferInfo> {
+    pub(crate) fn command_buffer(&self) -> Option<&UpdatableCell<hal::ValidatedCommandBuffer>> {
         match &self.work {
-            PartitionWork::Device { command_buffer, .. } => Some(command_buffer.with(|buffer| buffer.info())),
-            PartitionWork::Command { .. } | PartitionWork::StreamTask { .. } | PartitionWork::HostTask(_) => {
-                None
-            }
-        }
-    }
-
-    /// Whether it is a stream task.
-    pub(crate) fn is_stream_task(&self) -> bool {
-        matches!(self.work, PartitionWork::StreamTask { .. })
-    }
-
-    /// The plans of what a host task submits by itself.
-    pub(crate) fn bodies_text(&self) -> Option<String> {
-        match &self.work {
-            PartitionWork::HostTask(task) => task.with(|task| task.plan_text()),
+            PartitionWork::CommandBuffer(buffer) => Some(buffer),
             _ => None,
         }
     }
 
-    /// The queue as tokio-console knows it.
-    pub(crate) fn console_resource(&self) -> Option<&console::Resource> {
-        self.work.queue().map(|queue| queue.console())
+    pub(crate) fn stream_task(&self) -> Option<&UpdatableCell<Arc<hal::Command>>> {
+        match &self.work {
+            PartitionWork::StreamTask(task) => Some(task),
+            _ => None,
+        }
+    }
+
+    pub(crate) fn host_task(&self) -> Option<&UpdatableCell<Arc<HostTask>>> {
+        match &self.work {
+            PartitionWork::HostTask(task) => Some(task),
+            _ => None,
+        }
+    }
+
+    /// The plans of what a host task submits by itself.
+    pub(crate) fn bodies_text(&self) -> Option<String> {
+        self.host_task()?.with(|task| task.plan_text())
     }
 
     /// The queue that it is enqueued on.
     pub(crate) fn queue(&self) -> Option<&hal::ValidatedQueue> {
-        self.work.queue().map(|queue| &**queue)
+        self.on.as_ref().map(|on| &*on.queue)
     }
 
     /// The queue's number in the reactor.
     pub(crate) fn queue_number(&self) -> Option<u64> {
-        match self.work {
-            PartitionWork::Device { queue_number, .. }
-            | PartitionWork::Command { queue_number, .. }
-            | PartitionWork::StreamTask { queue_number, .. } => Some(queue_number),
-            PartitionWork::HostTask(_) => None,
-        }
+        self.on.as_ref().map(|on| on.number)
     }
 
     /// How urgent its work is on its device.
     pub(crate) fn priority(&self) -> Priority {
-        self.work.queue().map_or(Priority::Normal, |queue| queue.desc().priority)
+        self.queue().map_or(Priority::Normal, |queue| queue.desc().priority)
     }
 
     pub(crate) fn device(&self) -> Option<&Device> {
-        self.work.device()
-    }
-}
-
-impl PartitionWork {
-    fn queue(&self) -> Option<&Arc<hal::ValidatedQueue>> {
-        match self {
-            Self::Device { queue, .. } | Self::Command { queue, .. } | Self::StreamTask { queue, .. } => {
-                Some(queue)
-            }
-            Self::HostTask(_) => None,
-        }
-    }
-
-    pub(crate) fn device(&self) -> Option<&Device> {
-        match self {
-            Self::Device { device, .. } | Self::Command { device, .. } | Self::StreamTask { device, .. } => {
-                Some(device)
-            }
-            Self::HostTask(_) => None,
-        }
+        self.on.as_ref().map(|on| &on.device)
     }
 }
 

@@ -32,7 +32,7 @@ use crate::runtime::execution::host_task::HostTask;
 use crate::runtime::execution::labels::{Labels, NodeLabel};
 use crate::runtime::execution::submission_queue::queue_for;
 use crate::runtime::execution::template::{
-    PartitionExec, PartitionWork, Partitions, RunTemplate, UpdatableCell,
+    DeviceQueue, PartitionExec, PartitionWork, Partitions, RunTemplate, UpdatableCell,
 };
 use crate::runtime::execution::{conflicts, in_flight};
 use crate::runtime::finalize::options::FinalizeOptions;
@@ -112,30 +112,28 @@ fn build(
     let mut queues = Queues::default();
     let mut work = Vec::with_capacity(plan.partitions().len());
     for (index, partition) in plan.partitions().iter().enumerate() {
-        work.push(match partition.kind {
-            PartitionKind::HostTask => {
+        let device = partition.kind.device().map(device_of).transpose()?;
+        if let Some(device) = device {
+            device.start_reactor().map_err(|error| error.on_device(device.selector()))?;
+        }
+        let made = match (partition.kind, device) {
+            (PartitionKind::StreamTask(_), Some(device)) => {
+                let task = stream_task(&source, &plan, index, device, &mut uses)?;
+                PartitionWork::StreamTask(UpdatableCell::new(task, options.updatable))
+            }
+            (_, Some(device)) => {
+                let buffer = record(&source, &plan, index, device, options, &scratch, &mut uses)
+                    .and_then(|mut buffer| device.observe(buffer.finalize()).map(|()| buffer))
+                    .map_err(|error| error.on_device(device.selector()))?;
+                PartitionWork::CommandBuffer(UpdatableCell::new(buffer, options.updatable))
+            }
+            (_, None) => {
                 let task = host_task(&source, &plan, index, options, &mut uses)?;
                 PartitionWork::HostTask(UpdatableCell::new(task, options.updatable))
             }
-            PartitionKind::StreamTask(id) => {
-                let device = device_of(id)?;
-                device.start_reactor().map_err(|error| error.on_device(device.selector()))?;
-                let task = stream_task(&source, &plan, index, device, &mut uses)?;
-                let task = UpdatableCell::new(task, options.updatable);
-                let (queue, queue_number) = queues.get(device, partition.queue, options)?;
-                PartitionWork::StreamTask { device: device.clone(), queue, queue_number, task }
-            }
-            PartitionKind::Device(id) => {
-                let device = device_of(id)?;
-                device.start_reactor().map_err(|error| error.on_device(device.selector()))?;
-                let command_buffer = record(&source, &plan, index, device, options, &scratch, &mut uses)
-                    .and_then(|mut buffer| device.observe(buffer.finalize()).map(|()| buffer))
-                    .map_err(|error| error.on_device(device.selector()))?;
-                let command_buffer = UpdatableCell::new(command_buffer, options.updatable);
-                let (queue, queue_number) = queues.get(device, partition.queue, options)?;
-                PartitionWork::Device { device: device.clone(), queue, queue_number, command_buffer }
-            }
-        });
+        };
+        let on = device.map(|device| queues.get(device, partition.queue, options)).transpose()?;
+        work.push((on, made));
     }
     // Nodes that the plan elides leave gaps in the numbers.
     let numbers = (0..plan.partitions().len())
@@ -224,22 +222,17 @@ impl<'g> Source<'g> {
 
 /// The executable's own queues: one for each queue of the plan on each device.
 #[derive(Default)]
-struct Queues(HashMap<(DeviceId, u16), (Arc<hal::ValidatedQueue>, u64)>);
+struct Queues(HashMap<(DeviceId, u16), DeviceQueue>);
 
 impl Queues {
-    fn get(
-        &mut self,
-        device: &Device,
-        number: u16,
-        options: FinalizeOptions,
-    ) -> Result<(Arc<hal::ValidatedQueue>, u64)> {
+    fn get(&mut self, device: &Device, number: u16, options: FinalizeOptions) -> Result<DeviceQueue> {
         Ok(match self.0.entry((device.id(), number)) {
             Entry::Occupied(known) => known.get().clone(),
             Entry::Vacant(new) => {
                 let desc = hal::QueueDesc::new(hal::QueueOrder::InOrder);
                 let desc = desc.profiling(options.profiling).priority(options.priority);
                 let queue = device.observe(device.hal().create_queue(&desc))?;
-                new.insert((queue, new_queue_number())).clone()
+                new.insert(DeviceQueue { device: device.clone(), queue, number: new_queue_number() }).clone()
             }
         })
     }
@@ -463,7 +456,7 @@ fn ends_of_devices(plan: &Plan, partitions: &Partitions) -> Box<[u32]> {
 #[expect(clippy::too_many_arguments, reason = "what finalize has made, put together in one place")]
 fn assemble(
     plan: Plan,
-    work: Vec<PartitionWork>,
+    work: Vec<(Option<DeviceQueue>, PartitionWork)>,
     nodes: Box<[NodeLabel]>,
     uses: Uses,
     scratch: Arc<Places>,
@@ -474,9 +467,9 @@ fn assemble(
 ) -> ExecutableInner {
     let mut partitions: Vec<PartitionExec> = Vec::with_capacity(work.len());
     let mut wakes: Vec<Vec<u32>> = vec![Vec::new(); work.len()];
-    for (index, work) in work.into_iter().enumerate() {
+    for (index, (on, work)) in work.into_iter().enumerate() {
         let predecessors: Box<[u32]> = plan.predecessors(index).into();
-        let device = work.device();
+        let device = on.as_ref().map(|on| &on.device);
         // A predecessor that `submit` enqueues itself can be waited for by the device, without the host.
         let on_device = |&p: &u32| {
             let predecessor = &partitions[p as usize];
@@ -493,6 +486,7 @@ fn assemble(
             device_predecessors: on_device.into(),
             wakes: Box::default(),
             estimator: Estimator::default(),
+            on,
             work,
         });
     }
@@ -504,7 +498,7 @@ fn assemble(
     let tails: Box<[u32]> = all.clone().filter(|&p| plan.successors(p as usize).is_empty()).collect();
     let ends_of_devices = ends_of_devices(&plan, &partitions);
     let all_eager = partitions.iter().all(|partition| partition.eager);
-    let has_stream_tasks = partitions.iter().any(PartitionExec::is_stream_task);
+    let has_stream_tasks = partitions.iter().any(|partition| partition.stream_task().is_some());
     // A batch has one event, and a loop is stopped by the event of its run.
     let decides = nodes.iter().any(|node| node.kind.row().place == KindPlace::DeviceOrHost);
     let is_polled = |&tail: &u32| partitions[tail as usize].device().is_some_and(Device::is_polled);

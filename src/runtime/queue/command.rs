@@ -18,7 +18,7 @@ use crate::runtime::execution::host_task::HostTask;
 use crate::runtime::execution::labels::{Labels, NodeLabel};
 use crate::runtime::execution::run::FenceGuard;
 use crate::runtime::execution::template::{
-    PartitionExec, PartitionWork, Partitions, RunOwner, RunTemplate, UpdatableCell,
+    DeviceQueue, PartitionExec, PartitionWork, Partitions, RunOwner, RunTemplate, UpdatableCell,
 };
 use crate::runtime::resource::device::Device;
 use crate::runtime::resource::kernel::KernelRef;
@@ -64,31 +64,38 @@ impl CommandTemplate {
         failures: &Arc<FirstFailure>,
     ) -> Result<Arc<Self>> {
         let queue = device.observe(device.hal().create_queue(&QueueDesc::new(order)))?;
-        let queue_number = new_queue_number();
-        let work = PartitionWork::Command { device: device.clone(), queue, queue_number };
-        Self::new(CommandKind::Empty, work, order == QueueOrder::InOrder, failures)
+        let on = DeviceQueue { device: device.clone(), queue, number: new_queue_number() };
+        Self::new(
+            CommandKind::Empty,
+            Some(on),
+            PartitionWork::Command,
+            order == QueueOrder::InOrder,
+            failures,
+        )
     }
 
     fn host_task(task: Arc<HostTask>, failures: &Arc<FirstFailure>) -> Result<Arc<Self>> {
         let work = PartitionWork::HostTask(UpdatableCell::new(task, false));
-        Self::new(CommandKind::HostTask, work, false, failures)
+        Self::new(CommandKind::HostTask, None, work, false, failures)
     }
 
     fn new(
         kind: CommandKind,
+        on: Option<DeviceQueue>,
         work: PartitionWork,
         in_order: bool,
         failures: &Arc<FirstFailure>,
     ) -> Result<Arc<Self>> {
-        let is_task = matches!(work, PartitionWork::HostTask(_));
+        let is_on_device = on.is_some();
         let partition = PartitionExec {
-            eager: !is_task,
+            eager: is_on_device,
             begins_device: true,
             host_predecessors: 0,
             predecessors: Box::default(),
             device_predecessors: Box::default(),
             wakes: Box::default(),
             estimator: Estimator::default(),
+            on,
             work,
         };
         let device = partition.device().cloned();
@@ -111,7 +118,7 @@ impl CommandTemplate {
                 roots: Box::new([0]),
                 tails: Box::new([0]),
                 ends_of_devices: Box::new([0]),
-                all_eager: !is_task,
+                all_eager: is_on_device,
                 has_stream_tasks: false,
                 has_loops: AtomicBool::new(false),
                 polled,

@@ -14,7 +14,6 @@ use crate::plan::Origin;
 use crate::runtime::builder::command::{Command, Control};
 use crate::runtime::builder::merged_accesses;
 use crate::runtime::execution::executable::ExecutableInner;
-use crate::runtime::execution::template::PartitionWork;
 use crate::runtime::finalize::control_flow;
 use crate::runtime::finalize::node_index::NodeIndex;
 use crate::runtime::finalize::options::FinalizeOptions;
@@ -207,11 +206,11 @@ fn lower(
     let (Some(old), Some(new), Some(place)) = (&old, &control_of(draft.command.as_deref()), place) else {
         return Err(Error::new(ErrorKind::Bug, "a conditional or loop has no place in the plan"));
     };
-    match &executable.partitions[place.partition as usize].work {
-        PartitionWork::Device { device, .. } => {
+    match executable.partitions[place.partition as usize].device() {
+        Some(device) => {
             let [new, old] = [new, old].map(|control| control_flow::to_hal(control, device).map(Box::new));
             Ok(Lowered::Command { new: new?, old: old? })
         }
-        _ => Ok(Lowered::Task(Arc::new(control_flow::host_task(new, label.into(), options)?))),
+        None => Ok(Lowered::Task(Arc::new(control_flow::host_task(new, label.into(), options)?))),
     }
 }

@@ -11,7 +11,6 @@ use crate::graph;
 use crate::runtime::builder::command::Command;
 use crate::runtime::execution::executable::ExecutableInner;
 use crate::runtime::execution::host_task::HostTask;
-use crate::runtime::execution::template::PartitionWork;
 use crate::runtime::finalize::node_index::CommandPlace;
 use crate::runtime::finalize::updatable::{Accesses, CurrentGraph};
 use crate::runtime::resource::device::Device;
@@ -109,8 +108,9 @@ impl Staging<'_> {
             (Some(Command::HostTask { task, .. }), _) | (_, Some(Lowered::Task(task))) => Some(task),
             _ => None,
         };
-        match (&executable.partitions[partition as usize].work, task) {
-            (PartitionWork::Device { device, command_buffer, .. }, _) => {
+        let exec = &executable.partitions[partition as usize];
+        match (exec.command_buffer().zip(exec.device()), task) {
+            (Some((command_buffer, device)), _) => {
                 let room = if partitions.is_empty() { most } else { 0 };
                 let PartitionUpdates { buffer, updates } = partitions.entry(partition).or_insert_with(|| {
                     let buffer = command_buffer.with(|buffer| buffer.info().id);
@@ -132,8 +132,8 @@ impl Staging<'_> {
                     updates.pop();
                 }
             }
-            (PartitionWork::HostTask(_), Some(task)) => tasks.push((partition, task.clone())),
-            (_, _) => return Err(bug()),
+            (None, Some(task)) => tasks.push((partition, task.clone())),
+            (None, None) => return Err(bug()),
         }
         draft.accesses = accesses;
         Ok(())
@@ -198,9 +198,7 @@ impl Nodes<'_> {
         partition: u32,
         buffer: CommandBufferId,
     ) -> Result<Vec<CommandUpdate>> {
-        let PartitionWork::Device { device, .. } = &executable.partitions[partition as usize].work else {
-            return Ok(Vec::new());
-        };
+        let Some(device) = executable.partitions[partition as usize].device() else { return Ok(Vec::new()) };
         let places =
             self.drafts.nodes.iter().filter_map(|draft| Some((draft, current.index.place(draft.node)?)));
         let here = places.filter(|(_, place)| place.partition == partition);
@@ -253,7 +251,7 @@ impl Nodes<'_> {
             return Err(error);
         }
         for (partition, task) in &mut self.tasks {
-            if let PartitionWork::HostTask(place) = &executable.partitions[*partition as usize].work {
+            if let Some(place) = executable.partitions[*partition as usize].host_task() {
                 // The old one may own the bodies of a loop: it is dropped without locks.
                 place.change(|place| std::mem::swap(place, task));
             }
@@ -348,9 +346,7 @@ fn change_launch(
 
 /// Updates one partition's command-buffer.
 fn update(executable: &ExecutableInner, partition: u32, updates: &[CommandUpdate]) -> Result<()> {
-    let PartitionWork::Device { command_buffer, .. } = &executable.partitions[partition as usize].work else {
-        return Ok(());
-    };
-    let updated = command_buffer.change(|buffer: &mut hal::ValidatedCommandBuffer| buffer.update(updates));
+    let buffer = executable.partitions[partition as usize].command_buffer();
+    let updated = buffer.and_then(|buffer| buffer.change(|buffer| buffer.update(updates)));
     updated.unwrap_or(Ok(())).map_err(|error| executable.labels.locate(partition as usize, error))
 }

@@ -64,20 +64,20 @@ pub(super) fn record(executable: &ExecutableInner, graph: &Graph) -> Result<Reco
     let mut uses = Uses::of_shared(&scratch);
     let (mut buffers, mut tasks, mut stream_tasks) = (Vec::new(), Vec::new(), Vec::new());
     for (index, partition) in executable.partitions.iter().enumerate() {
-        match &partition.work {
-            PartitionWork::Device { device, .. } => {
+        match (&partition.work, partition.device()) {
+            (PartitionWork::CommandBuffer(_), Some(device)) => {
                 let options = updatable.options;
                 let buffer = finalize::record(&source, plan, index, device, options, &scratch, &mut uses);
                 buffers.push((index, buffer.map_err(|error| executable.labels.locate(index, error))?));
             }
-            // Not of an executable.
-            PartitionWork::Command { .. } => {}
-            PartitionWork::StreamTask { device, .. } => {
+            (PartitionWork::StreamTask(_), Some(device)) => {
                 stream_tasks.push((index, finalize::stream_task(&source, plan, index, device, &mut uses)?));
             }
-            PartitionWork::HostTask(_) => {
+            (PartitionWork::HostTask(_), _) => {
                 tasks.push((index, finalize::host_task(&source, plan, index, updatable.options, &mut uses)?));
             }
+            // Not of an executable.
+            (_, _) => {}
         }
     }
     let has_loops = finalize::has_loops(&source, plan);
@@ -111,13 +111,13 @@ impl Recorded {
             update(executable, *partition, buffer).map_err(|error| (error, done))?;
         }
         for (partition, task) in &mut self.tasks {
-            if let PartitionWork::HostTask(place) = &executable.partitions[*partition].work {
+            if let Some(place) = executable.partitions[*partition].host_task() {
                 // The old one may own the bodies of a loop: it is dropped without locks.
                 place.change(|place| std::mem::swap(place, task));
             }
         }
         for (partition, new) in &mut self.stream_tasks {
-            if let PartitionWork::StreamTask { task, .. } = &executable.partitions[*partition].work {
+            if let Some(task) = executable.partitions[*partition].stream_task() {
                 task.change(|task| std::mem::swap(task, new));
             }
         }
@@ -177,9 +177,7 @@ struct Own {
 impl Own {
     /// Makes a partition run these commands.
     fn restore(&self, executable: &ExecutableInner, updatable: &Updatable, partition: usize) -> Result<()> {
-        let PartitionWork::Device { device, .. } = &executable.partitions[partition].work else {
-            return Ok(());
-        };
+        let Some(device) = executable.partitions[partition].device() else { return Ok(()) };
         let (plan, mut uses) = (&executable.labels.plan, Uses::default());
         let source = Source::of_instances(&self.graphs);
         let (options, scratch) = (updatable.options, &self.scratch);
@@ -201,10 +199,8 @@ impl Own {
 }
 
 fn update(executable: &ExecutableInner, partition: usize, other: &hal::ValidatedCommandBuffer) -> Result<()> {
-    let PartitionWork::Device { command_buffer, .. } = &executable.partitions[partition].work else {
-        return Ok(());
-    };
-    let updated = command_buffer.change(|buffer| buffer.update_from(other));
+    let buffer = executable.partitions[partition].command_buffer();
+    let updated = buffer.and_then(|buffer| buffer.change(|buffer| buffer.update_from(other)));
     updated.unwrap_or(Ok(())).map_err(|error| executable.labels.locate(partition, error))
 }
 

@@ -29,7 +29,7 @@ use crate::runtime::execution::host_task::{
 };
 use crate::runtime::execution::run::waiting::{HostWork, spin_time};
 use crate::runtime::execution::run::{ENQUEUED, Run};
-use crate::runtime::execution::template::{PartitionExec, PartitionWork, RunOwner, RunTemplate};
+use crate::runtime::execution::template::{DeviceQueue, PartitionExec, PartitionWork, RunOwner, RunTemplate};
 use crate::runtime::resource::device::Device;
 use crate::sync::Ordering;
 use crate::util::nvtx::NvtxThreadRange;
@@ -195,13 +195,7 @@ pub(crate) fn enqueue<O: RunOwner + ?Sized>(
 ) -> bool {
     let template = owner.template();
     let partition = &template.partitions[index];
-    let (
-        PartitionWork::Device { device, queue, .. }
-        | PartitionWork::Command { device, queue, .. }
-        | PartitionWork::StreamTask { device, queue, .. },
-        Some(event),
-    ) = (&partition.work, run.event(index))
-    else {
+    let (Some(DeviceQueue { device, queue, .. }), Some(event)) = (&partition.on, run.event(index)) else {
         return false;
     };
     let mut needed: SmallVec<[&dyn hal::Event; 4]> = SmallVec::new();
@@ -230,14 +224,14 @@ pub(crate) fn enqueue<O: RunOwner + ?Sized>(
     run.will_enqueue(index, expected, notifies);
     let range = run.trace().and_then(|trace| trace.begin_enqueue(index));
     let enqueued = match (&partition.work, owner.command()) {
-        (PartitionWork::Device { command_buffer, .. }, _) => {
+        (PartitionWork::CommandBuffer(buffer), _) => {
             // SAFETY: conflicting accesses are ordered: inside the run by the plan's dependencies, which
             // follow from the declared accesses; between runs of this executable by its queues and
             // `order`; against other executables, commands of queues and host guards by `conflicts`. The
             // run owns the executable, and with it all memory, until the event has ended.
-            command_buffer.with(|buffer| unsafe { buffer.enqueue(queue, wait, signal) })
+            buffer.with(|buffer| unsafe { buffer.enqueue(queue, wait, signal) })
         }
-        (PartitionWork::StreamTask { task, .. }, _) => {
+        (PartitionWork::StreamTask(task), _) => {
             // Without the lock of the cell: the closure may ask for an update.
             let task = task.with(Arc::clone);
             let _inside = StreamTaskCall::enter();
@@ -302,10 +296,7 @@ pub(crate) fn enqueue_batch<'a>(
     let _range = NvtxThreadRange::start(0, || format!("enqueue {} runs", owners.len()));
     let buffers: SmallVec<[_; 16]> = owners
         .flat_map(|owner| owner.template().partitions.first())
-        .filter_map(|partition| match &partition.work {
-            PartitionWork::Device { command_buffer, .. } => Some(command_buffer.read()),
-            _ => None,
-        })
+        .filter_map(|partition| Some(partition.command_buffer()?.read()))
         .collect();
     let buffers: SmallVec<[&hal::ValidatedCommandBuffer; 16]> =
         buffers.iter().map(|buffer| &**buffer).collect();
@@ -337,8 +328,7 @@ impl HostScheduler {
     /// As [`start`](Self::start), but in a task: for threads that must not be kept, such as those of devices.
     pub(crate) fn start_later(self, ready: Ready) {
         // The task runs the first of the host tasks itself.
-        let is_host_task =
-            |&&index: &&u32| matches!(self.owner.partitions[index as usize].work, PartitionWork::HostTask(_));
+        let is_host_task = |&&index: &&u32| self.owner.partitions[index as usize].host_task().is_some();
         let Some(&named) = ready.iter().find(is_host_task).or(ready.first()) else { return };
         let (handle, labels) = (self.handle.clone(), self.owner.labels.clone());
         let _on_host = HostWork::begin(&self.run);
@@ -358,9 +348,9 @@ impl HostScheduler {
             next += 1;
             let index = partition as usize;
             let exec = &owner.partitions[index];
-            match (run.ended_early(&exec.predecessors), &exec.work) {
-                (None, PartitionWork::HostTask(_)) => host_tasks.push(partition),
-                (None, _) => {
+            match (run.ended_early(&exec.predecessors), &exec.on) {
+                (None, None) => host_tasks.push(partition),
+                (None, Some(_)) => {
                     // If it fails, the partition has ended.
                     enqueue(&**owner, run, index, &[], &[]);
                 }
@@ -373,7 +363,7 @@ impl HostScheduler {
 
     async fn run_host_task(&self, partition: usize) {
         let Self { owner, run, .. } = self;
-        let PartitionWork::HostTask(task) = &owner.partitions[partition].work else { return };
+        let Some(task) = owner.partitions[partition].host_task() else { return };
         let start = run.is_profiled().then(clock::now);
         let lease = TaskLease::new(run.clone(), partition);
         let span = run.trace().map_or_else(Span::none, |trace| trace.begin_host_task(&**owner, partition));

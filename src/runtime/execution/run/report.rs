@@ -129,7 +129,7 @@ impl RunTrace {
             let waits_for = SmallVec::from(&*partition.predecessors);
             waits_for.iter().for_each(|&p: &u32| _ = span.follows_from(&traces[p as usize].span));
             let operation = operations.then(|| {
-                let resource = partition.console_resource().unwrap_or(&owner.console);
+                let resource = partition.queue().map_or(&owner.console, |queue| queue.console());
                 let source = if owner.command().is_some() { "Queue" } else { "ExecutableGraph::submit" };
                 let operation = AsyncOperation::new(resource, source);
                 operation.describe(index, device, &nodes);

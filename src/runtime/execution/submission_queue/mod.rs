@@ -147,7 +147,8 @@ impl Debug for SubmissionQueue {
 /// queues of batches have no priority.
 pub(crate) fn queue_for(partitions: &[PartitionExec]) -> Option<Arc<SubmissionQueue>> {
     let [partition] = partitions else { return None };
-    let possible = partition.eager && partition.priority() == Priority::Normal && !partition.is_stream_task();
+    let possible =
+        partition.eager && partition.priority() == Priority::Normal && partition.stream_task().is_none();
     let takes_batches = |can: &Capabilities| can.batches && can.progress == Progress::Device;
     let device = partition.device().filter(|device| possible && takes_batches(device.capabilities()))?;
     let reactor = device.reactor()?;
