@@ -12,7 +12,7 @@
 //! let device = Device::open("host")?;
 //! let mut graph = Graph::with_properties(&device, GraphProperties::default().no_cycle_check(true));
 //! let fill = graph.fill(&device.buffer::<u32>(4)?, 1).id();
-//! assert_eq!(graph.kind(fill)?, CommandKind::UsmFill);
+//! assert_eq!(graph.kind(fill)?, CommandKind::BufferFill);
 //! # Ok(())
 //! # }
 //! ```

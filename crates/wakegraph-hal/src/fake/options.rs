@@ -67,8 +67,9 @@ impl FakeOptions {
     /// that can do less.
     ///
     /// ```
+    /// use wakegraph::capabilities::CommandKinds;
     /// use wakegraph::testing::{FakeDevice, FakeOptions};
-    /// use wakegraph::{CommandKinds, Device, ErrorKind, Graph};
+    /// use wakegraph::{Device, ErrorKind, Graph};
     /// let options = FakeOptions::new().capabilities(|can| can.commands -= CommandKinds::BUFFER_FILL);
     /// let device = Device::from_hal(FakeDevice::open(options).0);
     /// let x = device.buffer::<u32>(4)?;

@@ -192,7 +192,8 @@ pub(super) fn widen<const D: usize>(given: [usize; D], rest: usize) -> [usize; 3
 /// | [`RangeBound::ANY`] | always: the device code compares each index with a length |
 ///
 /// ```
-/// use wakegraph::{Range, RangeBound};
+/// use wakegraph::Range;
+/// use wakegraph::kernel::RangeBound;
 /// assert!(RangeBound::from([8]).allows(&Range::linear(5).offset([3])));
 /// assert!(!RangeBound::from([8]).allows(&Range::new([2, 2])));
 /// assert!(RangeBound::from(8).allows(&Range::new([2, 2])));
