@@ -55,7 +55,7 @@ part() {
         conflicts) with_threads -p wakegraph --lib -- runtime::execution::conflicts:: ;;
         execution) with_threads -p wakegraph --lib -- runtime::execution::executable:: runtime::execution::run:: runtime::execution::submission:: ;;
         resources) with_threads -p wakegraph --lib -- runtime::resource:: ;;
-        host) with_threads -p wakegraph-hal -p wakegraph-host --lib && with_threads -p wakegraph --test hal_host --test hal_host_commands ;;
+        host) with_threads -p wakegraph-hal -p wakegraph-host --lib && with_threads -p wakegraph --test hal ;;
         guards) with_threads -p wakegraph --test submission -- guards:: ;;
         service) MIRIFLAGS="$MIRIFLAGS -Zmiri-tree-borrows" with_threads -p wakegraph --test service ;;
         programs) PROPTEST_CASES=${MIRI_PROGRAMS:-100} with_threads -p wakegraph --test programs ;;

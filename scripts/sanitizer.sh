@@ -13,7 +13,7 @@ run_under() {
       grep -q '^#\[global_allocator\]' "$file" || set -- "$@" --test "$(basename "$file" .rs)"
     done
     for file in tests/*/main.rs crates/*/tests/*/main.rs; do
-      set -- "$@" --test "$(basename "$(dirname "$file")")"
+      grep -q '^#\[global_allocator\]' "$file" || set -- "$@" --test "$(basename "$(dirname "$file")")"
     done
   fi
   # `--test` takes no target whose features are off: tests/observability/console.rs needs one that is not on by default.

@@ -1,11 +1,10 @@
 //! What goes wrong on purpose: failures with numbers, values whose drop panics, wakers that panic.
 
-use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::task::Wake;
-use std::thread;
+use std::{fmt, thread};
 
 use parking_lot::Mutex;
 

@@ -4,9 +4,11 @@
 //! shown by the order in which things did.
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
+mod building_at_once;
 mod cancel;
 mod common;
 mod deadline;
+mod detached;
 mod draining;
 mod dropping;
 mod early_failures;

@@ -2,20 +2,16 @@
 //!
 //! Nothing leaks, nothing hangs, and another runtime submits the same executable. What is in flight
 //! is known by holding it back, never by a clock.
-#![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
-
-#[path = "../crates/wakegraph-conformance/src/support/mod.rs"]
-mod support;
-
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use support::{Hold, Tracker, block_on};
 use tokio::runtime::{Builder, Runtime};
 use tokio::sync::Semaphore;
 use wakegraph::backend::host::{self, HostOptions};
 use wakegraph::kernel::RawKernel;
 use wakegraph::{Buffer, Device, ExecutableGraph, Graph, HostBuffer, Range, write};
+
+use crate::support::{Hold, Tracker, block_on};
 
 wakegraph::kernel! {
     fn add_one(x: &mut [u32]) { host: |_, x| x.iter_mut().for_each(|x| *x += 1) }

@@ -2,8 +2,6 @@
 //! queues and graph. Each kernel adds one: in the end, every one is accounted for.
 //!
 //! The environment variable `WAKEGRAPH_BUILDING_STEPS` says how much each thread does, 150 steps unless set.
-#![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
-
 use std::sync::atomic::{AtomicU32, Ordering};
 
 // ThreadSanitizer sees its locks, and not those of the standard library.

@@ -1,6 +1,6 @@
 //! `kernel!` does not care what is in scope around it: names, preludes, lints.
 //!
-//! A test binary of its own, without the standard prelude.
+//! A module without the standard prelude.
 #![no_implicit_prelude]
 #![deny(unsafe_code, unused, nonstandard_style)]
 

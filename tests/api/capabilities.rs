@@ -1,6 +1,4 @@
 //! Graphs on devices that can do less than others.
-#![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
-
 use wakegraph::capabilities::CommandKinds;
 use wakegraph::graph::CommandKind;
 use wakegraph::hal::{Capabilities, UpdateCapabilities};

@@ -1,14 +1,9 @@
 //! The host backend's commands: graphs against a sequential model, copies and fills against
 //! vectors, updates, times.
-#![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
-
-mod common;
-
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::channel;
 use std::sync::{Arc, LazyLock};
 
-use common::*;
 use proptest::prelude::*;
 use wakegraph::backend::host::{self, HostOptions};
 use wakegraph::hal::{
@@ -16,6 +11,8 @@ use wakegraph::hal::{
     UsmPointer,
 };
 use wakegraph::{Error, ErrorKind, Range};
+
+use crate::common::*;
 
 static DEVICE: LazyLock<Arc<dyn Device>> =
     LazyLock::new(|| host::open(HostOptions::new().threads(4)).unwrap());

@@ -1,6 +1,4 @@
 //! What can be asked of graphs and nodes, and how graphs and plans are drawn.
-#![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
-
 use wakegraph::graph::CommandKind;
 use wakegraph::memory::{Access, AccessMode};
 use wakegraph::{Device, ErrorKind, Graph, Local, NodeId, Range, Result, kernel, read};

@@ -1,38 +1,14 @@
 //! A submission in steady state allocates nothing, on any thread.
-#![expect(unsafe_code, reason = "a global allocator that counts")]
-#![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
-use std::alloc::{GlobalAlloc, Layout, System};
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Barrier};
-use std::time::Duration;
 
 use metrics::{Key, KeyName, Metadata, SharedString, Unit};
 use wakegraph::backend::host::{self, HostOptions};
 use wakegraph::kernel::RawKernel;
 use wakegraph::{Device, Event, ExecutableGraph, FinalizeOptions, Graph, HostBuffer, Range};
 
-/// Counts what every thread of the process asks for: `alloc_zeroed` and `realloc` come through `alloc`.
-struct Counting;
-
-static ALLOCATIONS: AtomicUsize = AtomicUsize::new(0);
-
-// SAFETY: everything is the system allocator's.
-unsafe impl GlobalAlloc for Counting {
-    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        ALLOCATIONS.fetch_add(1, Ordering::Relaxed);
-        // SAFETY: the caller's contract.
-        unsafe { System.alloc(layout) }
-    }
-
-    unsafe fn dealloc(&self, block: *mut u8, layout: Layout) {
-        // SAFETY: the caller's contract.
-        unsafe { System.dealloc(block, layout) }
-    }
-}
-
-#[global_allocator]
-static ALLOCATOR: Counting = Counting;
+use crate::{ALLOCATIONS, wait_for_nothing};
 
 wakegraph::kernel! {
     fn square(x: &mut [f32]) { host: |_range, x| x.iter_mut().for_each(|x| *x *= *x) }
@@ -77,9 +53,7 @@ const STRETCHES: usize = 5;
 /// whatever a worker that was interrupted on its way out still holds.
 const BURST: usize = 64;
 
-// One test: the counter is the process's.
-#[test]
-fn a_submission_in_steady_state_allocates_nothing() {
+pub(crate) fn a_submission_in_steady_state_allocates_nothing() {
     metrics::set_global_recorder(Listener).unwrap();
     let runtime = tokio::runtime::Builder::new_current_thread().enable_io().build().unwrap();
     runtime.block_on(async {
@@ -198,11 +172,6 @@ async fn warm_up(device: &Device, exec: &ExecutableGraph) {
     for submission in burst {
         submission.await.unwrap();
     }
-}
-
-fn wait_for_nothing() {
-    let mutex = parking_lot::Mutex::new(());
-    parking_lot::Condvar::new().wait_for(&mut mutex.lock(), Duration::ZERO);
 }
 
 /// What a thread allocates once it may allocate late, if it gets no core for long; what a

@@ -1,43 +1,13 @@
 //! The memory that executables of a cache take when they share a scratch arena.
-#![expect(unsafe_code, reason = "a global allocator that counts")]
-#![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
-use std::alloc::{GlobalAlloc, Layout, System};
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::Ordering;
 use std::thread;
 
 use wakegraph::memory::ScratchArena;
 use wakegraph::service::ExecutableCache;
 use wakegraph::{Device, ExecutableGraph, Graph, Result};
 
-/// Counts the bytes of large blocks that are allocated: a CPU device allocates its memory here.
-struct Counting;
-
-const LARGE: usize = 1 << 18;
-
-static LARGE_BLOCKS: AtomicUsize = AtomicUsize::new(0);
-
-// SAFETY: everything is the system allocator's.
-unsafe impl GlobalAlloc for Counting {
-    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        if layout.size() >= LARGE {
-            LARGE_BLOCKS.fetch_add(layout.size(), Ordering::Relaxed);
-        }
-        // SAFETY: the caller's contract.
-        unsafe { System.alloc(layout) }
-    }
-
-    unsafe fn dealloc(&self, block: *mut u8, layout: Layout) {
-        if layout.size() >= LARGE {
-            LARGE_BLOCKS.fetch_sub(layout.size(), Ordering::Relaxed);
-        }
-        // SAFETY: the caller's contract.
-        unsafe { System.dealloc(block, layout) }
-    }
-}
-
-#[global_allocator]
-static ALLOCATOR: Counting = Counting;
+use crate::{LARGE, LARGE_BLOCKS};
 
 const SHAPES: usize = 64;
 
@@ -82,9 +52,7 @@ fn bytes_of_all(
     bytes
 }
 
-// One test: the counter is the process's.
-#[test]
-fn shapes_that_share_an_arena_take_the_memory_of_the_largest() {
+pub(crate) fn shapes_that_share_an_arena_take_the_memory_of_the_largest() {
     let device = Device::open("host").unwrap();
     let before = LARGE_BLOCKS.load(Ordering::Relaxed);
     let exec = executable(&device, SHAPES, None).unwrap();

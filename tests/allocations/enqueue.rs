@@ -1,38 +1,13 @@
 //! A repeated enqueue on the host backend allocates nothing, on any thread.
-#![expect(unsafe_code, reason = "a global allocator that counts")]
-#![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
-mod common;
-
-use std::alloc::{GlobalAlloc, Layout, System};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Barrier};
-use std::time::Duration;
 
-use common::*;
 use wakegraph::backend::host::{self, HostOptions};
 use wakegraph::hal::{CommandBufferDesc, Event, Notification, Notify, QueueDesc, QueueOrder};
 
-struct Counting;
-
-static ALLOCATIONS: AtomicUsize = AtomicUsize::new(0);
-
-// SAFETY: everything is the system allocator's.
-unsafe impl GlobalAlloc for Counting {
-    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        ALLOCATIONS.fetch_add(1, Ordering::Relaxed);
-        // SAFETY: the caller's contract.
-        unsafe { System.alloc(layout) }
-    }
-
-    unsafe fn dealloc(&self, block: *mut u8, layout: Layout) {
-        // SAFETY: the caller's contract.
-        unsafe { System.dealloc(block, layout) }
-    }
-}
-
-#[global_allocator]
-static ALLOCATOR: Counting = Counting;
+use crate::common::*;
+use crate::{ALLOCATIONS, wait_for_nothing};
 
 /// Counts its calls: a channel would allocate.
 #[derive(Default)]
@@ -44,14 +19,7 @@ impl Notify for Count {
     }
 }
 
-fn wait_for_nothing() {
-    let mutex = parking_lot::Mutex::new(());
-    parking_lot::Condvar::new().wait_for(&mut mutex.lock(), Duration::ZERO);
-}
-
-// One test: the counter is the process's.
-#[test]
-fn a_repeated_enqueue_allocates_nothing() {
+pub(crate) fn a_repeated_enqueue_allocates_nothing() {
     let device = host::open(HostOptions::new().threads(2)).unwrap();
     let call = || call(&*device, || Ok(()));
     // A thread allocates once in its life for waiting in the crate's locks, when it first has to:

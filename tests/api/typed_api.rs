@@ -3,21 +3,18 @@
 //!
 //! What must not compile is shown by doctests of the items concerned (`compile_fail` with the
 //! compiler's error code).
-#![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 #![expect(unsafe_code, reason = "declares device code")]
-
-#[path = "../crates/wakegraph-conformance/src/support/mod.rs"]
-mod support;
 
 use std::sync::Mutex;
 
 use bytemuck::{Pod, Zeroable};
-use support::block_on;
 use wakegraph::kernel::{
     CallArg, KernelCall, KernelDef, KernelSources, Param, ParamKind, ParamType, RangeBound, RawKernel,
 };
 use wakegraph::memory::{AccessMode, CopySource, Layout, RectCopy};
 use wakegraph::{Buffer, Device, Error, ErrorKind, FinalizeOptions, Graph, HostBuffer, Local, Range, kernel};
+
+use crate::support::block_on;
 
 #[derive(Clone, Copy, Debug, PartialEq, Pod, Zeroable)]
 #[repr(C)]

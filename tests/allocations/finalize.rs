@@ -1,32 +1,10 @@
 //! What `finalize` and `submit` allocate grows with the graph, and not faster.
-#![expect(unsafe_code, reason = "a global allocator that counts")]
-#![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
-use std::alloc::{GlobalAlloc, Layout, System};
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::Ordering;
 
 use wakegraph::{Device, Graph, NodeId};
 
-struct Counting;
-
-static BYTES: AtomicUsize = AtomicUsize::new(0);
-
-// SAFETY: everything is the system allocator's.
-unsafe impl GlobalAlloc for Counting {
-    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        BYTES.fetch_add(layout.size(), Ordering::Relaxed);
-        // SAFETY: the caller's contract.
-        unsafe { System.alloc(layout) }
-    }
-
-    unsafe fn dealloc(&self, block: *mut u8, layout: Layout) {
-        // SAFETY: the caller's contract.
-        unsafe { System.dealloc(block, layout) }
-    }
-}
-
-#[global_allocator]
-static ALLOCATOR: Counting = Counting;
+use crate::BYTES;
 
 fn task(graph: &mut Graph) -> NodeId {
     graph.host_task((), async |()| {}).id()
@@ -52,9 +30,7 @@ fn bytes<R>(work: impl FnOnce() -> R) -> (usize, R) {
     (BYTES.load(Ordering::Relaxed) - before, result)
 }
 
-// One test: the counter is the process's.
-#[test]
-fn wide_graphs_cost_in_proportion() {
+pub(crate) fn wide_graphs_cost_in_proportion() {
     let device = Device::open("host").unwrap();
     let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
     let cost = |width| {

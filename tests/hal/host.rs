@@ -1,18 +1,15 @@
 //! The host backend through the contract: order, failure, lifetime.
-#![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
-
-mod common;
-
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::mpsc::channel;
 use std::sync::{Arc, Barrier, Mutex};
 use std::time::Duration;
 
-use common::*;
 use wakegraph::backend::host::{self, HostOptions};
 use wakegraph::backend::open;
 use wakegraph::hal::{CommandBufferDesc, Device, EventStatus, QueueDesc, QueueOrder};
 use wakegraph::{Error, ErrorKind};
+
+use crate::common::*;
 
 fn device(threads: usize) -> Arc<dyn Device> {
     host::open(HostOptions::new().threads(threads)).unwrap()

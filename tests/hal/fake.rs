@@ -1,12 +1,9 @@
 //! The fake device: completes at once, by hand, by the clock, and fails on purpose.
-#![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
-
-mod common;
-
-use common::*;
 use wakegraph::hal::{EventDesc, EventStatus, QueueDesc, QueueOrder};
 use wakegraph::testing::{FakeControl, FakeDevice, FakeOptions, FakeTiming};
 use wakegraph::{Error, ErrorKind};
+
+use crate::common::*;
 
 fn is_pending(event: &std::sync::Arc<dyn wakegraph::hal::Event>) -> bool {
     matches!(event.status(), EventStatus::Pending)
