@@ -150,7 +150,6 @@ impl NodeAdder<'_> {
                 0 | 1 => Ok(after.clone()),
                 _ => Ok(smallvec![self.add(graph, NewNode::Empty, after)?]),
             },
-            Command::Child(body) => self.body(graph, body, after),
             Command::If { condition, then, otherwise } => {
                 self.conditional(graph, CudaMemory::address_of(condition)?, then, otherwise.as_deref(), after)
             }
@@ -229,10 +228,11 @@ impl NodeAdder<'_> {
         self.kernel(graph, launch, after)
     }
 
-    /// Adds the commands of a body with their order, the first of them behind `after`.
-    fn body(&mut self, graph: GraphBody<'_>, body: &Body, after: &EndNodes) -> Result<EndNodes> {
+    /// Adds the body of a conditional node, with the order of its commands.
+    fn body(&mut self, graph: GraphBody<'_>, body: &Body) -> Result<EndNodes> {
         // Updates do not change the commands of bodies.
         self.can_be_disabled = false;
+        self.depth += 1;
         let mut all: Vec<EndNodes> = Vec::with_capacity(body.len());
         let mut is_leaf = vec![true; body.len()];
         let mut order = ControlFlowOrder::default();
@@ -243,22 +243,11 @@ impl NodeAdder<'_> {
                 follows.extend_from_slice(&all[earlier as usize]);
             }
             order.append(index, command);
-            let follows = if follows.is_empty() { after.clone() } else { once_each(follows) };
-            all.push(self.command(graph, command, &follows)?);
+            all.push(self.command(graph, command, &once_each(follows))?);
         }
-        if body.is_empty() {
-            return Ok(after.clone());
-        }
+        self.depth -= 1;
         let leaves = all.into_iter().zip(is_leaf).filter(|(_, is_leaf)| *is_leaf);
         self.joined(graph, leaves.flat_map(|(ends, _)| ends).collect())
-    }
-
-    /// Adds the body of a conditional node.
-    fn conditional_body(&mut self, graph: GraphBody<'_>, body: &Body) -> Result<EndNodes> {
-        self.depth += 1;
-        let ends = self.body(graph, body, &EndNodes::new());
-        self.depth -= 1;
-        ends
     }
 
     /// Adds one body or the other. Drivers before CUDA 12.8 have no `else`: there it is a second
@@ -297,7 +286,7 @@ impl NodeAdder<'_> {
         let (node, places) = graph.add_conditional::<N>(CU_GRAPH_COND_TYPE_IF, handle, after)?;
         self.keep(node);
         for (place, body) in places.into_iter().zip(bodies) {
-            self.conditional_body(place, body)?;
+            self.body(place, body)?;
         }
         Ok(node)
     }
@@ -313,7 +302,7 @@ impl NodeAdder<'_> {
         let (handle, decided) = self.decision(graph, word, false, self.loops, after)?;
         let (node, [body]) = graph.add_conditional(CU_GRAPH_COND_TYPE_WHILE, handle, &[decided])?;
         self.keep(node);
-        let ends = self.conditional_body(body, commands)?;
+        let ends = self.body(body, commands)?;
         body.add(NewNode::Kernel(&decide(self.device, handle, word, false, self.loops)?), &ends)?;
         Ok(smallvec![node])
     }
@@ -382,7 +371,7 @@ pub(super) fn copy_boxes(device: &CudaDeviceInner, command: &Command) -> Result<
 /// Orders the commands of one command-buffer or body around conditionals and loops.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct ControlFlowOrder {
-    /// The last command that is, or contains, a conditional or a loop.
+    /// The last conditional or loop.
     last: Option<u32>,
 }
 
@@ -403,13 +392,8 @@ impl ControlFlowOrder {
     }
 }
 
-/// Whether the command is, or contains, a conditional or a loop.
 fn has_control_flow(command: &Command) -> bool {
-    let kinds = match command {
-        Command::Child(body) => body.kinds(),
-        command => command.kind().as_set(),
-    };
-    kinds.intersects(CommandKinds::IF | CommandKinds::WHILE)
+    matches!(command, Command::If { .. } | Command::While { .. })
 }
 
 /// Whether the command is, or contains, a loop.
@@ -447,20 +431,16 @@ mod tests {
         let word = device.allocate(&MemoryDesc { len: 4, kind: MemoryKind::Device }).unwrap();
         let condition = MemoryView::whole(word);
         let looping = || Command::While { condition: condition.clone(), body: Arc::new(Body::new()) };
-        let child = |command| {
-            let mut body = Body::new();
-            body.push(command, &[]).unwrap();
-            Command::Child(Arc::new(body))
-        };
+        let choice =
+            Command::If { condition: condition.clone(), then: Arc::new(Body::new()), otherwise: None };
         let commands = [
             (Command::Empty, 0..0),
-            (child(Command::Empty), 0..0),
             (looping(), 0..0),
             (Command::Empty, 0..0),
             (Command::Empty, 0..0),
-            (child(child(looping())), 2..3),
-            (looping(), 5..6),
-            (child(Command::Empty), 0..0),
+            (choice, 1..2),
+            (looping(), 4..5),
+            (Command::Empty, 0..0),
         ];
         let mut order = ControlFlowOrder::default();
         for (index, (command, expected)) in (0..).zip(commands) {

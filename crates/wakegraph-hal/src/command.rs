@@ -154,8 +154,6 @@ pub enum Command {
     },
     /// No operation: a point in the order that other commands can wait for.
     Empty,
-    /// All commands of the body, as if they were appended here.
-    Child(Arc<Body>),
     /// One of two bodies. `condition`, a `u32`, is read when the command starts.
     If {
         /// 4 bytes that the device can read, at a multiple of 4.
@@ -209,7 +207,6 @@ impl Command {
             Self::UsmPrefetch { .. } => CommandKind::UsmPrefetch,
             Self::UsmAdvise { .. } => CommandKind::UsmAdvise,
             Self::Empty => CommandKind::Empty,
-            Self::Child(_) => CommandKind::Child,
             Self::If { .. } => CommandKind::If,
             Self::While { .. } => CommandKind::While,
             Self::Native(_) => CommandKind::Native,
@@ -272,7 +269,7 @@ impl Command {
     /// The bodies that the command holds.
     pub fn bodies(&self) -> impl Iterator<Item = &Arc<Body>> {
         let [first, second] = match self {
-            Self::Child(body) | Self::While { body, .. } => [Some(body), None],
+            Self::While { body, .. } => [Some(body), None],
             Self::If { then, otherwise, .. } => [Some(then), otherwise.as_ref()],
             _ => [None, None],
         };
@@ -391,8 +388,12 @@ impl Debug for Body {
 }
 
 #[cfg(test)]
+#[expect(unsafe_code, reason = "lends memory of the test's own")]
 mod tests {
+    use std::ptr::NonNull;
+
     use super::*;
+    use crate::{DeviceId, PlainMemory, UserMemory};
 
     #[test]
     fn an_order_names_earlier_commands_only() {
@@ -405,16 +406,25 @@ mod tests {
         assert_eq!(body.commands().map(|(_, after)| after.to_vec()).collect::<Vec<_>>(), [vec![], vec![0]]);
     }
 
+    fn if_nonzero(then: Arc<Body>) -> Command {
+        let mut owner = vec![0_u32; 1].into_boxed_slice();
+        let start = NonNull::new(owner.as_mut_ptr().cast()).unwrap();
+        // SAFETY: the bytes live as long as their owner.
+        let word = unsafe { UserMemory::new(start, 4, false, Box::new(owner)) };
+        let condition = MemoryView::whole(Arc::new(PlainMemory::new(DeviceId::from_raw(0), word, true)));
+        Command::If { condition, then, otherwise: None }
+    }
+
     #[test]
     fn bodies_lie_so_deep_and_no_deeper() {
         let mut body = Body::new();
         for depth in 1..Body::MAX_DEPTH {
             assert_eq!(body.depth(), depth);
             let mut outer = Body::new();
-            outer.push(Command::Child(Arc::new(body)), &[]).unwrap();
+            outer.push(if_nonzero(Arc::new(body)), &[]).unwrap();
             body = outer;
         }
-        let error = Body::new().push(Command::Child(Arc::new(body)), &[]).unwrap_err();
+        let error = Body::new().push(if_nonzero(Arc::new(body)), &[]).unwrap_err();
         assert_eq!(error.kind(), ErrorKind::InvalidSize);
     }
 
@@ -423,7 +433,7 @@ mod tests {
         let mut body = Arc::new(Body::new());
         for _ in 0..40 {
             let mut outer = Body::new();
-            let pushed = [0, 1].map(|_| outer.push(Command::Child(Arc::clone(&body)), &[]));
+            let pushed = [0, 1].map(|_| outer.push(if_nonzero(Arc::clone(&body)), &[]));
             if let Some(error) = pushed.into_iter().find_map(Result::err) {
                 assert_eq!(error.kind(), ErrorKind::InvalidSize);
                 return;
@@ -438,8 +448,8 @@ mod tests {
         let mut inner = Body::new();
         inner.push(Command::Empty, &[]).unwrap();
         let mut outer = Body::new();
-        outer.push(Command::Child(Arc::new(inner)), &[]).unwrap();
-        assert_eq!(outer.kinds(), CommandKinds::CHILD | CommandKinds::EMPTY);
-        assert_eq!(format!("{outer:?}"), "[\"child graph\"]");
+        outer.push(if_nonzero(Arc::new(inner)), &[]).unwrap();
+        assert_eq!(outer.kinds(), CommandKinds::IF | CommandKinds::EMPTY);
+        assert_eq!(format!("{outer:?}"), "[\"conditional\"]");
     }
 }

@@ -12,7 +12,7 @@ use std::sync::Arc;
 use wakegraph_hal::support::copies::{CopyAddress, CopyBox, FillRow, doublings, shortest_element};
 use wakegraph_hal::support::graphs::CommandNodes;
 use wakegraph_hal::support::streams::{Kept, PinnedMemory, capture};
-use wakegraph_hal::{Body, Command, Error, ErrorKind, MemoryKind, MemoryView, Result, UsmPointer};
+use wakegraph_hal::{Command, Error, ErrorKind, MemoryKind, MemoryView, Result, UsmPointer};
 
 use super::context::HipRawEvent;
 use super::device::{HipDeviceInner, HipMemory};
@@ -67,7 +67,6 @@ impl HipNodeAdder<'_> {
         Ok(())
     }
 
-    /// Recursion is limited by the depth of bodies ([`Body::MAX_DEPTH`]).
     fn command(&mut self, command: &Command) -> Result<()> {
         match command {
             Command::Kernel(launch) => self.kernel(HipLaunch::of(self.device, launch)?),
@@ -87,7 +86,6 @@ impl HipNodeAdder<'_> {
             Command::BufferFill { dst, pattern } => self.fill(pointer(dst)?, pattern),
             // The path has their place in the order.
             Command::Empty | Command::UsmPrefetch { .. } | Command::UsmAdvise { .. } => Ok(()),
-            Command::Child(body) => self.body(body),
             Command::Native(native) => {
                 let captured = capture(&self.device.context, native)?;
                 self.add_work(HipNewNode::Graph(&captured)).map(drop)
@@ -133,14 +131,6 @@ impl HipNodeAdder<'_> {
             let copy = CopyBox::row(at(start), at(start + offset as u64), more);
             self.add_work(HipNewNode::Copy(&copy))?;
         }
-        Ok(())
-    }
-
-    /// Adds the commands of a body. Each of them follows earlier ones only.
-    fn body(&mut self, body: &Body) -> Result<()> {
-        body.commands().try_for_each(|(command, _)| self.command(command))?;
-        // Updates do not change the commands of bodies.
-        self.nodes.kernel = None;
         Ok(())
     }
 

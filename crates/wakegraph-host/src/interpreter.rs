@@ -1,7 +1,7 @@
 //! Interpreter of commands, and the closures that are kernels.
 //!
-//! Child graphs, conditionals and loops run their commands one after the other, on the worker that
-//! has reached the command.
+//! Conditionals and loops run their commands one after the other, on the worker that has reached the
+//! command.
 #![expect(unsafe_code, reason = "reads and writes the memory that commands name")]
 
 use std::any::Any;
@@ -90,7 +90,7 @@ pub(super) unsafe fn execute(command: &Command, is_stopped: &mut dyn FnMut() -> 
             Ok(())
         }
         Command::UsmPrefetch { .. } | Command::UsmAdvise { .. } | Command::Empty => Ok(()),
-        Command::Child(_) | Command::If { .. } | Command::While { .. } => {
+        Command::If { .. } | Command::While { .. } => {
             // SAFETY: passed on to the caller.
             unsafe { execute_control(command, is_stopped) }
         }
@@ -138,10 +138,6 @@ fn unsupported(native: &NativeCommand) -> Error {
 /// As for [`execute`].
 unsafe fn execute_control(command: &Command, is_stopped: &mut dyn FnMut() -> bool) -> Result<()> {
     match command {
-        Command::Child(body) => {
-            // SAFETY: passed on to the caller.
-            unsafe { run_body(body, is_stopped) }
-        }
         Command::If { condition, then, otherwise } => {
             // SAFETY: passed on to the caller.
             let holds = unsafe { is_set(condition) }?;

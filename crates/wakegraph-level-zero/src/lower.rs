@@ -26,8 +26,9 @@ pub(super) fn lower(
     context: &Arc<LevelZeroContext>,
     command: &Command,
 ) -> Result<LoweredCommand<LevelZeroOperation>> {
-    let lower = |command: &Command, staged: &mut _| LevelZeroLowering { context, staged }.operations(command);
-    LoweredCommand::of(command, lower).map_err(|error| context.error(error))
+    let mut lowering = LevelZeroLowering { context, staged: StagedMemory::default() };
+    let operations = lowering.operations(command).map_err(|error| context.error(error))?;
+    Ok(LoweredCommand { operations, staged: lowering.staged })
 }
 
 impl UpdateBackend for LevelZeroContext {
@@ -52,10 +53,10 @@ fn check_kernels(context: &LevelZeroContext, launch: &KernelLaunch) -> Result<()
     others.chain([&launch.kernel]).try_for_each(|kernel| LevelZeroKernel::of(&**kernel, context).map(drop))
 }
 
-/// The work of lowering one command without a body.
+/// The work of lowering one command.
 struct LevelZeroLowering<'a> {
     context: &'a Arc<LevelZeroContext>,
-    staged: &'a mut StagedMemory,
+    staged: StagedMemory,
 }
 
 impl LevelZeroLowering<'_> {
@@ -92,7 +93,7 @@ impl LevelZeroLowering<'_> {
                 smallvec![LevelZeroOperation::Barrier]
             }
             Command::Native(native) => between_barriers(LevelZeroOperation::Native(native.clone())),
-            Command::Child(_) | Command::If { .. } | Command::While { .. } | Command::StreamTask(_) => {
+            Command::If { .. } | Command::While { .. } | Command::StreamTask(_) => {
                 let why = format!("a Level Zero list cannot hold a {}", command.kind());
                 return Err(Error::new(ErrorKind::FeatureNotSupported, why));
             }

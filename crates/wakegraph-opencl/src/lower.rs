@@ -25,14 +25,15 @@ pub(super) fn lower(
     context: &Arc<OpenclContext>,
     command: &Command,
 ) -> Result<LoweredCommand<OpenclOperation>> {
-    let lower = |command: &Command, staged: &mut _| OpenclLowering { context, staged }.operations(command);
-    LoweredCommand::of(command, lower).map_err(|error| context.error(error))
+    let mut lowering = OpenclLowering { context, staged: StagedMemory::default() };
+    let operations = lowering.operations(command).map_err(|error| context.error(error))?;
+    Ok(LoweredCommand { operations, staged: lowering.staged })
 }
 
-/// The work of lowering one command without a body.
+/// The work of lowering one command.
 struct OpenclLowering<'a> {
     context: &'a Arc<OpenclContext>,
-    staged: &'a mut StagedMemory,
+    staged: StagedMemory,
 }
 
 impl OpenclLowering<'_> {
@@ -66,11 +67,7 @@ impl OpenclLowering<'_> {
             }
             // OpenCL has no advice; the command only keeps its place in the order.
             Command::UsmAdvise { .. } | Command::Empty => smallvec![OpenclOperation::Marker],
-            Command::Child(_)
-            | Command::If { .. }
-            | Command::While { .. }
-            | Command::Native(_)
-            | Command::StreamTask(_) => {
+            Command::If { .. } | Command::While { .. } | Command::Native(_) | Command::StreamTask(_) => {
                 let why = format!("OpenCL cannot run a {}", command.kind());
                 return Err(Error::new(ErrorKind::FeatureNotSupported, why));
             }

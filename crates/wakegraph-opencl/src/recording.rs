@@ -161,7 +161,7 @@ impl OpenclRecording {
     /// Whether the device can record every operation of the list.
     pub(super) fn can_hold(context: &OpenclContext, list: &CommandList<OpenclOperation>) -> bool {
         let mut operations = list.commands.iter().flat_map(|command| &command.lowered.operations);
-        context.features.recording.is_some() && operations.all(|ordered| ordered.operation.can_be_recorded())
+        context.features.recording.is_some() && operations.all(OpenclOperation::can_be_recorded)
     }
 
     /// Records the list.

@@ -1,16 +1,16 @@
-//! Commands that hold commands: child graphs, conditionals, loops.
+//! Commands that hold commands: conditionals and loops.
 
 use std::sync::Arc;
 
 use wakegraph::ErrorKind;
 use wakegraph::hal::{Body, Command, CommandBufferDesc, CommandKind, MemoryView, WaitList};
 
-use super::bench::{Bench, append, enqueue_command, part, read, write};
+use super::bench::{Bench, enqueue_command, part, read, write};
 use crate::suite::{Need, Setup, lacks, tests};
 
 tests!("bodies":
-    &[Need::Results] => [children_stand_for_their_commands, children_keep_their_place, conditions_choose,
-        conditions_in_host_memory, loops_read_the_flag_before_every_round, bodies_in_bodies, as_deep_as_they_may_lie,
+    &[Need::Results] => [conditions_choose, conditions_in_host_memory, commands_of_bodies_are_in_order,
+        loops_read_the_flag_before_every_round, bodies_in_bodies, as_deep_as_they_may_lie,
         outside_command_buffers],
     &[] => [empty_bodies, what_a_device_lacks_is_refused_by_name, wrong_conditions]);
 
@@ -81,49 +81,22 @@ fn has(bench: &Bench, kind: CommandKind) -> bool {
 }
 
 //   a=1 -> b=a -+
-//               +-> d[0..4]=b, then d[4..8]=c
+//               +-> d[0..4]=b, d[4..8]=c
 //   c=3 --------+
-fn children_stand_for_their_commands(setup: &Setup) {
+fn commands_of_bodies_are_in_order(setup: &Setup) {
     let bench = Bench::new(setup);
-    if !has(&bench, CommandKind::Child) {
-        return lacks("child graphs");
+    if !has(&bench, CommandKind::If) {
+        return lacks("conditionals");
     }
     let [a, b, c, d] = [4, 4, 4, 8].map(|len| bench.memory(&vec![9; len]));
     let mut body = Body::new();
     let first = body.push(fill(&a, 1), &[]).unwrap();
     let second = body.push(copy(&a, &b), &[first]).unwrap();
     let third = body.push(fill(&c, 3), &[]).unwrap();
-    let both = path([copy(&b, &part(&d, 0, 4)), copy(&c, &part(&d, 4, 4))]);
-    body.push(Command::Child(both), &[second, third]).unwrap();
-    bench.run(&Command::Child(Arc::new(body)));
+    body.push(copy(&b, &part(&d, 0, 4)), &[second, third]).unwrap();
+    body.push(copy(&c, &part(&d, 4, 4)), &[second, third]).unwrap();
+    bench.run(&if_nonzero(&bench.memory(&[1; 4]), Arc::new(body), None));
     assert_eq!(read(&d), [1, 1, 1, 1, 3, 3, 3, 3]);
-}
-
-//   a=1 -> child [ b=a, c=a ] -> d=b..c      a=2 comes after the child, too
-fn children_keep_their_place(setup: &Setup) {
-    let bench = Bench::new(setup);
-    if !has(&bench, CommandKind::Child) {
-        return lacks("child graphs");
-    }
-    for profiling in [false, bench.device.capabilities().profiling] {
-        let [a, b, c, d] = [4, 4, 4, 8].map(|len| bench.memory(&vec![9; len]));
-        let mut body = Body::new();
-        body.push(copy(&a, &b), &[]).unwrap();
-        body.push(copy(&a, &c), &[]).unwrap();
-        let mut buffer = bench.buffer(CommandBufferDesc::new().profiling(profiling));
-        let mut points = Vec::new();
-        append(&mut buffer, &fill(&a, 1), &mut points, &[]);
-        append(&mut buffer, &Command::Child(Arc::new(body)), &mut points, &[0]);
-        append(&mut buffer, &copy(&b, &part(&d, 0, 4)), &mut points, &[1]);
-        append(&mut buffer, &copy(&c, &part(&d, 4, 4)), &mut points, &[1]);
-        append(&mut buffer, &fill(&a, 2), &mut points, &[1]);
-        buffer.finalize().unwrap();
-        for _ in 0..2 {
-            write(&d, &[7; 8]);
-            bench.run_buffer(&buffer);
-            assert_eq!((read(&d), read(&a)), (vec![1; 8], vec![2; 4]));
-        }
-    }
 }
 
 fn conditions_choose(setup: &Setup) {
@@ -183,7 +156,7 @@ fn loops_read_the_flag_before_every_round(setup: &Setup) {
     }
 }
 
-// child [ if a { while b { shift b, if c { d=1 } else { d=2 } } } ]
+// if a { while b { shift b, if c { d=1 } else { d=2 } } }
 fn bodies_in_bodies(setup: &Setup) {
     let bench = Bench::new(setup);
     if !has(&bench, CommandKind::If) || !has(&bench, CommandKind::While) {
@@ -193,9 +166,9 @@ fn bodies_in_bodies(setup: &Setup) {
     let row = Row::new(&bench, [0; Row::LEN]);
     let [aside, back] = row.shift();
     let inner = if_nonzero(&c, path([fill(&d, 1)]), Some(path([fill(&d, 2)])));
-    let body = path([Command::Child(path([aside, back])), inner]);
+    let body = path([aside, back, inner]);
     let outer = if_nonzero(&a, path([while_nonzero(&row.first(), body)]), None);
-    let buffer = bench.recorded(&[Command::Child(path([outer]))]);
+    let buffer = bench.recorded(&[outer]);
     for (a_word, c_word, rounds, expected) in [(0, 1, 3, 0), (1, 1, 0, 0), (1, 1, 3, 1), (1, 0, 2, 2)] {
         let words = std::array::from_fn(|index| u32::from(index < rounds));
         row.set(words);
@@ -210,21 +183,16 @@ fn bodies_in_bodies(setup: &Setup) {
 
 fn as_deep_as_they_may_lie(setup: &Setup) {
     let bench = Bench::new(setup);
-    let (flag, memory) = (bench.memory(&[1; 4]), bench.memory(&[0; 4]));
-    for (byte, kind) in [(1, CommandKind::Child), (2, CommandKind::If)] {
-        let around = |body| match kind {
-            CommandKind::Child => Command::Child(body),
-            _ => if_nonzero(&flag, body, None),
-        };
-        if has(&bench, kind) {
-            let mut body = path([fill(&memory, byte)]);
-            while body.depth() < Body::MAX_DEPTH {
-                body = path([around(body)]);
-            }
-            bench.run(&around(body));
-            assert_eq!(read(&memory), [byte; 4], "{kind}");
-        }
+    if !has(&bench, CommandKind::If) {
+        return lacks("conditionals");
     }
+    let (flag, memory) = (bench.memory(&[1; 4]), bench.memory(&[0; 4]));
+    let mut body = path([fill(&memory, 2)]);
+    while body.depth() < Body::MAX_DEPTH {
+        body = path([if_nonzero(&flag, body, None)]);
+    }
+    bench.run(&if_nonzero(&flag, body, None));
+    assert_eq!(read(&memory), [2; 4]);
 }
 
 fn outside_command_buffers(setup: &Setup) {
@@ -245,8 +213,6 @@ fn empty_bodies(setup: &Setup) {
     let flag = bench.memory(&[0; 4]);
     let nothing = Arc::new(Body::new());
     for command in [
-        Command::Child(nothing.clone()),
-        Command::Child(path([Command::Empty, Command::Child(nothing.clone())])),
         if_nonzero(&flag, nothing.clone(), Some(nothing.clone())),
         if_nonzero(&flag, path([Command::Empty]), None),
         while_nonzero(&flag, nothing),
@@ -272,8 +238,9 @@ fn what_a_device_lacks_is_refused_by_name(setup: &Setup) {
             continue;
         }
         let mut buffer = bench.buffer(CommandBufferDesc::new());
-        let held = Command::Child(path([Command::Empty, command.clone()]));
+        let held = if_nonzero(&flag, path([Command::Empty, command.clone()]), None);
         for command in [&command, &held] {
+            let kind = if has(&bench, command.kind()) { kind } else { command.kind() };
             let error = buffer.append(command, &[]).unwrap_err();
             assert_eq!(error.kind(), ErrorKind::FeatureNotSupported, "{error}");
             assert!(error.message().contains(kind.name()), "{error}");

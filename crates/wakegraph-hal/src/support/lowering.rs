@@ -1,14 +1,14 @@
-//! Lowers commands to operations, for drivers that take one call for each: the order of the commands in a
-//! body, memory that the operations need beside that of the command, and the lowered commands of a
-//! command-buffer.
+//! Lowers commands to operations, for drivers that take one call for each: memory that the operations need
+//! beside that of the command, and the lowered commands of a command-buffer with their order.
 
 use std::iter;
+use std::slice;
 use std::sync::Arc;
 
 use smallvec::{SmallVec, smallvec};
 
 use super::copies::{doublings, fill_element};
-use crate::{Body, Command, Memory, MemoryDesc, MemoryKind, Result};
+use crate::{Memory, MemoryDesc, MemoryKind, Result};
 
 /// A command in the form in which a driver takes it: one call.
 pub trait DriverOperation: Sized + 'static {
@@ -19,26 +19,16 @@ pub trait DriverOperation: Sized + 'static {
 /// Operations that run one after the other.
 pub type Operations<O> = SmallVec<[O; 1]>;
 
-/// Indices of earlier commands, or of earlier operations of a command.
+/// Indices of earlier commands.
 pub type After = SmallVec<[u32; 2]>;
 
 /// The operations that a command becomes.
 #[derive(Debug)]
 pub struct LoweredCommand<O> {
-    /// At least one, in an order in which they can run. The last follows all others.
-    pub operations: SmallVec<[OrderedOperation<O>; 1]>,
+    /// At least one. Each follows the one before it, the first what the command follows.
+    pub operations: Operations<O>,
     /// Memory that the operations use beside the operands.
     pub staged: StagedMemory,
-}
-
-/// One operation of a command, and those of the same command before it.
-#[derive(Debug)]
-pub struct OrderedOperation<O> {
-    /// The driver's operation.
-    pub operation: O,
-    /// The earlier operations of the command that it follows. Without any it follows what the
-    /// command follows.
-    pub after: After,
 }
 
 /// Memory of the backend that operations use.
@@ -108,66 +98,7 @@ impl IntoIterator for StagedMemory {
 impl<O> LoweredCommand<O> {
     /// A command that becomes this operation.
     pub fn of_one(operation: O) -> Self {
-        let ordered = OrderedOperation { operation, after: After::new() };
-        Self { operations: smallvec![ordered], staged: StagedMemory::default() }
-    }
-
-    /// Lowers a command. `lower` gives the operations of one without a body: at least one.
-    ///
-    /// # Errors
-    /// The errors of `lower`.
-    pub fn of(
-        command: &Command,
-        mut lower: impl FnMut(&Command, &mut StagedMemory) -> Result<Operations<O>>,
-    ) -> Result<Self> {
-        let mut lowered = Self { operations: SmallVec::new(), staged: StagedMemory::default() };
-        lowered.add(command, After::new(), &mut lower)?;
-        Ok(lowered)
-    }
-
-    /// Adds the operations of a command. Gives the index of the last.
-    fn add(
-        &mut self,
-        command: &Command,
-        after: After,
-        lower: &mut impl FnMut(&Command, &mut StagedMemory) -> Result<Operations<O>>,
-    ) -> Result<u32> {
-        if let Command::Child(body) = command {
-            return self.add_body(body, after, lower);
-        }
-        let mut after = Some(after);
-        for operation in lower(command, &mut self.staged)? {
-            let previous = self.operations.len().checked_sub(1).map(|last| last as u32);
-            let after = after.take().unwrap_or_else(|| previous.into_iter().collect());
-            self.operations.push(OrderedOperation { operation, after });
-        }
-        Ok(self.operations.len() as u32 - 1)
-    }
-
-    /// Adds the operations of a child's commands. The recursion is bounded by [`Body::MAX_DEPTH`].
-    fn add_body(
-        &mut self,
-        body: &Body,
-        after: After,
-        lower: &mut impl FnMut(&Command, &mut StagedMemory) -> Result<Operations<O>>,
-    ) -> Result<u32> {
-        let mut ends: Vec<u32> = Vec::with_capacity(body.len());
-        let mut is_leaf = vec![true; body.len()];
-        for (command, befores) in body.commands() {
-            let mut behind = after.clone();
-            if !befores.is_empty() {
-                behind = befores.iter().map(|&before| ends[before as usize]).collect();
-                befores.iter().for_each(|&before| is_leaf[before as usize] = false);
-            }
-            ends.push(self.add(command, behind, lower)?);
-        }
-        let leaves: After =
-            ends.into_iter().zip(is_leaf).filter_map(|(end, leaf)| leaf.then_some(end)).collect();
-        if let [leaf] = leaves[..] {
-            // The operation that ends the only leaf was added last.
-            return Ok(leaf);
-        }
-        self.add(&Command::Empty, if leaves.is_empty() { after } else { leaves }, lower)
+        Self { operations: smallvec![operation], staged: StagedMemory::default() }
     }
 }
 
@@ -201,18 +132,11 @@ pub struct PlannedOperation<'a, O> {
 }
 
 impl<O: DriverOperation> ListedCommand<O> {
-    /// Its operations, each with those before it that it follows.
-    fn ordered_operations(&self) -> impl Iterator<Item = (&O, &[u32])> {
-        let (all, nothing) = match self.enabled {
-            true => (&self.lowered.operations[..], None),
-            false => (&[][..], Some((O::NOTHING, &[][..]))),
-        };
-        all.iter().map(|ordered| (&ordered.operation, &ordered.after[..])).chain(nothing)
-    }
-
-    /// Its operations in an order in which they can run.
+    /// Its operations, each of which follows the one before it.
     pub fn operations(&self) -> impl Iterator<Item = &O> {
-        self.ordered_operations().map(|(operation, _)| operation)
+        let operations =
+            if self.enabled { &self.lowered.operations[..] } else { slice::from_ref(O::NOTHING) };
+        operations.iter()
     }
 }
 
@@ -242,13 +166,12 @@ impl<O: DriverOperation> CommandList<O> {
         let mut ends: Vec<u32> = Vec::with_capacity(self.commands.len());
         let mut operations = 0;
         (0..).zip(&self.commands).flat_map(move |(number, command)| {
-            let first = operations;
-            let planned: SmallVec<[_; 1]> = command
-                .ordered_operations()
-                .map(|(operation, after)| {
-                    let after = match after {
-                        [] => command.after.iter().map(|&earlier| ends[earlier as usize]).collect(),
-                        after => after.iter().map(|&earlier| first + earlier).collect(),
+            let planned: SmallVec<[_; 1]> = (operations..)
+                .zip(command.operations())
+                .map(|(place, operation)| {
+                    let after = match place == operations {
+                        true => command.after.iter().map(|&earlier| ends[earlier as usize]).collect(),
+                        false => smallvec![place - 1],
                     };
                     PlannedOperation { operation, after, command: number }
                 })
@@ -263,36 +186,6 @@ impl<O: DriverOperation> CommandList<O> {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    /// The operations that each operation follows, where a command is `count` of them.
-    fn order(command: &Command, count: usize) -> Vec<Vec<u32>> {
-        let lowered = LoweredCommand::of(command, |_, _| Ok(smallvec![(); count])).unwrap();
-        lowered.operations.iter().map(|ordered| ordered.after.to_vec()).collect()
-    }
-
-    fn body(commands: &[(Command, &[u32])]) -> Command {
-        let mut body = Body::new();
-        for (command, after) in commands {
-            body.push(command.clone(), after).unwrap();
-        }
-        Command::Child(Arc::new(body))
-    }
-
-    #[test]
-    fn operations_of_a_command_follow_each_other() {
-        assert_eq!(order(&Command::Empty, 3), [vec![], vec![0], vec![1]]);
-    }
-
-    #[test]
-    fn a_body_ends_with_one_operation() {
-        let chain = body(&[(Command::Empty, &[]), (Command::Empty, &[0])]);
-        assert_eq!(order(&chain, 1), [vec![], vec![0]]);
-        let fork = body(&[(Command::Empty, &[]), (Command::Empty, &[])]);
-        assert_eq!(order(&fork, 1), [vec![], vec![], vec![0, 1]]);
-        assert_eq!(order(&body(&[]), 1), [[0_u32; 0]]);
-        let nested = body(&[(Command::Empty, &[]), (fork, &[0]), (Command::Empty, &[1])]);
-        assert_eq!(order(&nested, 1), [vec![], vec![0], vec![0], vec![1, 2], vec![3]]);
-    }
 
     #[test]
     #[expect(unsafe_code, reason = "lends the device memory of the test's own, and reads it")]
@@ -332,12 +225,9 @@ mod tests {
         const NOTHING: &'static Self = &Self::Nothing;
     }
 
-    /// Operations that follow these others of the same command.
-    fn lowered(operations: &[&[u32]]) -> LoweredCommand<FakeOperation> {
-        let operations = operations
-            .iter()
-            .map(|&after| OrderedOperation { operation: FakeOperation::Work, after: after.into() });
-        LoweredCommand { operations: operations.collect(), staged: StagedMemory::default() }
+    fn lowered(count: usize) -> LoweredCommand<FakeOperation> {
+        let operations = (0..count).map(|_| FakeOperation::Work).collect();
+        LoweredCommand { operations, staged: StagedMemory::default() }
     }
 
     fn planned(list: &CommandList<FakeOperation>) -> Vec<(u32, Vec<u32>)> {
@@ -347,11 +237,10 @@ mod tests {
     #[test]
     fn operations_follow_the_last_of_the_commands_before() {
         let mut list = CommandList::default();
-        list.push(lowered(&[&[], &[0]]), SmallVec::new());
-        list.push(lowered(&[&[]]), SmallVec::new());
-        list.push(lowered(&[&[], &[], &[0, 1]]), [0, 1].into_iter().collect());
-        let expected =
-            [(0, vec![]), (0, vec![0]), (1, vec![]), (2, vec![1, 2]), (2, vec![1, 2]), (2, vec![3, 4])];
+        list.push(lowered(2), SmallVec::new());
+        list.push(lowered(1), SmallVec::new());
+        list.push(lowered(3), [0, 1].into_iter().collect());
+        let expected = [(0, vec![]), (0, vec![0]), (1, vec![]), (2, vec![1, 2]), (2, vec![3]), (2, vec![4])];
         assert_eq!(planned(&list), expected);
         list.commands[0].enabled = false;
         assert_eq!(planned(&list)[..3], [(0, vec![]), (1, vec![]), (2, vec![0, 1])]);

@@ -6,7 +6,7 @@ use std::mem;
 use std::ptr;
 use std::sync::Arc;
 
-use super::lowering::{CommandList, DriverOperation, LoweredCommand, OrderedOperation, StagedMemory};
+use super::lowering::{CommandList, DriverOperation, LoweredCommand, StagedMemory};
 use super::refusal::{
     append_after_finalize, enqueue_before_finalize, finalized_twice, half_updated, next_command,
     unknown_command, update_before_finalize,
@@ -220,7 +220,7 @@ impl<O: DriverOperation> RecordedCommands<O> {
     fn launch_mut(&mut self, index: usize) -> Option<(&mut KernelLaunch, &mut O)> {
         let listed = self.list.commands.get_mut(index)?;
         match (self.commands.get_mut(index)?, &mut listed.lowered.operations[..]) {
-            (Command::Kernel(launch), [OrderedOperation { operation, .. }]) => Some((launch, operation)),
+            (Command::Kernel(launch), [operation]) => Some((launch, operation)),
             _ => None,
         }
     }

@@ -85,17 +85,15 @@ command_kinds! {
     HostTask = 13, HOST_TASK, "host task", "ellipse", Host, [];
     /// Another graph, inlined at finalize; never inside a command-buffer.
     SubGraph = 14, SUB_GRAPH, "sub-graph", "folder", Inlined, [];
-    /// Commands inside a command, as if they stood in its place.
-    Child = 15, CHILD, "child graph", "folder", CommandBuffer, [];
     /// Commands that run if a word in memory is not 0, and others if it is.
-    If = 16, IF, "conditional", "hexagon", DeviceOrHost, [];
+    If = 15, IF, "conditional", "hexagon", DeviceOrHost, [];
     /// Commands that run again and again as long as a word in memory is not 0.
-    While = 17, WHILE, "loop", "hexagon", DeviceOrHost, [];
+    While = 16, WHILE, "loop", "hexagon", DeviceOrHost, [];
     /// The user's own work on the backend's stream.
-    Native = 18, NATIVE, "native command", "component", CommandBuffer, [is_captured];
+    Native = 17, NATIVE, "native command", "component", CommandBuffer, [is_captured];
     /// The user's own calls in each submission, on a stream that the device lends; never inside a
     /// command-buffer.
-    StreamTask = 19, STREAM_TASK, "stream task", "component", Stream, [];
+    StreamTask = 18, STREAM_TASK, "stream task", "component", Stream, [];
 }
 
 /// The properties of a [kind](CommandKind) that do not depend on a command's operands.

@@ -73,7 +73,6 @@ pub(super) fn check(command: &Command, device: &dyn Device) -> Result<()> {
         }
         Command::UsmPrefetch { memory } | Command::UsmAdvise { memory, .. } => of.pointer("memory", *memory),
         Command::Empty => Ok(()),
-        Command::Child(body) => check_body(of.kind, body, device),
         Command::If { condition, then, otherwise } => {
             check_condition(of.kind, condition, device)?;
             check_body(of.kind, then, device)?;

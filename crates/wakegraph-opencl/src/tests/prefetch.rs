@@ -72,7 +72,7 @@ fn prefetches_reach_the_driver_or_keep_the_order() {
         (features.migrates_shared_memory, features.unified_memory) = (false, false);
         let lowered = lower::lower(&old.context, &Command::UsmPrefetch { memory: memory.usm().unwrap() });
         let operations = lowered.unwrap().operations;
-        assert!(operations.len() == 1 && matches!(operations[0].operation, OpenclOperation::Marker));
+        assert!(operations.len() == 1 && matches!(operations[0], OpenclOperation::Marker));
     }
 }
 

@@ -33,8 +33,7 @@ fn valid_ones_reach_the_backend() {
     let kernel = body(Command::Kernel(Box::new(this.saxpy())));
     let inner = if_nonzero(flag.clone(), kernel.clone(), None);
     for command in [
-        Command::Child(Arc::new(Body::new())),
-        Command::Child(kernel.clone()),
+        if_nonzero(flag.clone(), Arc::new(Body::new()), None),
         if_nonzero(flag.clone(), kernel.clone(), Some(kernel.clone())),
         if_nonzero(host, kernel, None),
         while_nonzero(flag.clone(), body(inner)),
@@ -77,14 +76,8 @@ fn the_commands_of_bodies_are_checked_in_all_depths() {
     let flag = part(&this.memory(64), 0, 4);
     let wrong = || Command::BufferFill { dst: this.memory(64), pattern: smallvec::smallvec![0; 3] };
     let why = "'pattern' of 3 bytes does not divide 'dst' of 64 bytes";
-    let child = Command::Child(body(wrong()));
-    let message = format!("child graph: command 0 of its body: buffer fill: {why}");
-    this.refuses(&child, SIZE, &message);
-    this.refuses(
-        &native_after(child.clone()),
-        SIZE,
-        &format!("child graph: command 1 of its body: {message}"),
-    );
+    let second = while_nonzero(flag.clone(), after_native(wrong()));
+    this.refuses(&second, SIZE, &format!("loop: command 1 of its body: buffer fill: {why}"));
     let good = Arc::new(Body::new());
     let otherwise = if_nonzero(flag.clone(), good, Some(body(wrong())));
     this.refuses(&otherwise, SIZE, &format!("conditional: command 0 of its body: buffer fill: {why}"));
@@ -95,25 +88,27 @@ fn the_commands_of_bodies_are_checked_in_all_depths() {
     );
 }
 
-fn native_after(command: Command) -> Command {
+fn after_native(command: Command) -> Arc<Body> {
     let mut body = Body::new();
     body.push(native(Vec::new()), &[]).unwrap();
     body.push(command, &[0]).unwrap();
-    Command::Child(Arc::new(body))
+    Arc::new(body)
 }
 
 #[test]
 fn what_the_device_lacks_is_refused_by_name_in_bodies_too() {
     let commands = CommandKinds::all() - CommandKinds::WHILE;
     let this = Fixture::with(Capabilities { commands, ..everything() });
-    let lacking = while_nonzero(part(&this.memory(64), 0, 4), Arc::new(Body::new()));
+    let flag = part(&this.memory(64), 0, 4);
+    let lacking = while_nonzero(flag.clone(), Arc::new(Body::new()));
+    let within = |command| if_nonzero(flag.clone(), body(command), None);
     let refuses = |command: &Command, message| {
         refused(this.buffer().append(command, &[]), ErrorKind::FeatureNotSupported, message);
     };
     refuses(&lacking, "the device cannot put this command into a command-buffer: loop");
-    let message = "child graph: the device cannot put a command of its body into a command-buffer: loop";
-    refuses(&Command::Child(body(lacking.clone())), message);
-    refuses(&Command::Child(body(Command::Child(body(lacking)))), message);
+    let message = "conditional: the device cannot put a command of its body into a command-buffer: loop";
+    refuses(&within(lacking.clone()), message);
+    refuses(&within(within(lacking)), message);
 }
 
 #[test]
@@ -171,12 +166,12 @@ fn in_order_queues_take_stream_tasks() {
 fn command_buffers_and_bodies_never_take_stream_tasks() {
     // Whatever the device says.
     let this = Fixture::with(Capabilities { commands: CommandKinds::all(), ..everything() });
-    let mut body = Body::new();
-    body.push(stream_task(Vec::new()), &[]).unwrap();
+    let flag = part(&this.memory(64), 0, 4);
     let why = "the device cannot put this command into a command-buffer: stream task";
     refused(this.buffer().append(&stream_task(Vec::new()), &[]), UNSUPPORTED, why);
-    let why = "child graph: the device cannot put a command of its body into a command-buffer: stream task";
-    refused(this.buffer().append(&Command::Child(Arc::new(body)), &[]), UNSUPPORTED, why);
+    let why = "loop: the device cannot put a command of its body into a command-buffer: stream task";
+    let looping = while_nonzero(flag, body(stream_task(Vec::new())));
+    refused(this.buffer().append(&looping, &[]), UNSUPPORTED, why);
     assert!(this.heard().is_empty());
 }
 
