@@ -1,8 +1,27 @@
-//! Layer 2: the backends. This file is the only place that lists them.
+//! The backends: devices with options of their own.
 //!
-//! Every backend is a crate, with the same file names for the same things, so that two can be read side by
-//! side; the template of a new one is an example of `wakegraph-hal`. A backend knows that crate only, never
-//! the graph, the plan, the runtime or another backend.
+//! [`Device::open`](crate::Device::open) is enough for most programs. The module of a backend has what no
+//! other backend can do, such as a device in a context of the application, and the options of its devices.
+//! The functions here find devices by their names, and open them as `hal` knows them;
+//! [`Device::from_hal`](crate::Device::from_hal) makes such a device usable.
+//!
+//! ```
+//! use wakegraph::Device;
+//! use wakegraph::backend::host::{self, HostOptions};
+//!
+//! # fn main() -> wakegraph::Result<()> {
+//! let small = Device::from_hal(host::open(HostOptions::new().threads(2))?);
+//! assert_eq!(small.info().compute_units, 2);
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! # How backends are built
+//!
+//! This file is the only place that lists them. Every backend is a crate, with the same file names for the
+//! same things, so that two can be read side by side; the template of a new one is an example of
+//! `wakegraph-hal`. A backend knows that crate only, never the graph, the plan, the runtime or another
+//! backend.
 
 use std::sync::Arc;
 

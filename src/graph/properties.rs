@@ -1,5 +1,7 @@
 //! The properties of a graph.
 
+use wakegraph_hal::setters;
+
 /// Behaviour of a graph while it is built.
 ///
 /// ```
@@ -15,12 +17,10 @@ pub struct GraphProperties {
     pub no_cycle_check: bool,
 }
 
-impl GraphProperties {
-    /// Sets [`no_cycle_check`](Self#structfield.no_cycle_check), for programs that make very many
-    /// edges from newer to older nodes and know that they close no cycle.
-    #[must_use]
-    pub fn no_cycle_check(mut self, yes: bool) -> Self {
-        self.no_cycle_check = yes;
-        self
+setters! {
+    GraphProperties {
+        /// Sets [`no_cycle_check`](Self#structfield.no_cycle_check), for programs that make very many
+        /// edges from newer to older nodes and know that they close no cycle.
+        no_cycle_check: bool,
     }
 }

@@ -13,7 +13,7 @@ use futures::future::{BoxFuture, Either, select};
 use parking_lot::Mutex;
 use tokio::sync::{Notify, oneshot};
 use tokio::time::Instant;
-use wakegraph_hal::{Error, ErrorKind, Priority, Result};
+use wakegraph_hal::{Error, ErrorKind, Priority, Result, setters};
 
 use crate::runtime::deadline;
 use crate::service::fair_queue::{FairQueue, Position};
@@ -98,21 +98,6 @@ impl<T: Send + 'static, I: Send + 'static> BatcherBuilder<T, I> {
         self
     }
 
-    /// Sets how many items may wait for a batch, 1,024 unless set.
-    pub fn queue(self, items: usize) -> Self {
-        Self { queue: items, ..self }
-    }
-
-    /// Sets how long a batch that is not full waits for more items once a slot is free: nothing unless
-    /// set. Larger batches cost a lone caller that time. Under load there is no need for it,
-    /// because items gather while the slots are busy.
-    ///
-    /// Needs the timer of the tokio runtime, as a [deadline](crate::SubmitBuilder::deadline) does: calls fail
-    /// with [`Unavailable`](ErrorKind::Unavailable) without.
-    pub fn max_delay(self, delay: Duration) -> Self {
-        Self { max_delay: delay, ..self }
-    }
-
     /// Builds the batcher. `run` runs a batch; see [`Batcher`].
     pub fn build<F, Fut, R>(self, run: F) -> Batcher<I, R>
     where
@@ -135,6 +120,20 @@ impl<T: Send + 'static, I: Send + 'static> BatcherBuilder<T, I> {
                 waiting,
             }),
         }
+    }
+}
+
+setters! {
+    BatcherBuilder<T, I> {
+        /// Sets how many items may wait for a batch, 1,024 unless set.
+        queue: usize,
+        /// Sets how long a batch that is not full waits for more items once a slot is free: nothing unless
+        /// set. Larger batches cost a lone caller that time. Under load there is no need for it,
+        /// because items gather while the slots are busy.
+        ///
+        /// Needs the timer of the tokio runtime, as a [deadline](crate::SubmitBuilder::deadline) does:
+        /// calls fail with [`Unavailable`](ErrorKind::Unavailable) without.
+        max_delay: Duration,
     }
 }
 

@@ -5,7 +5,7 @@ use std::hash::{BuildHasher, Hash, RandomState};
 use std::sync::Arc;
 
 use parking_lot::Mutex;
-use wakegraph_hal::{Priority, Result};
+use wakegraph_hal::{Priority, Result, setters};
 
 use crate::runtime::{Device, ExecutableGraph, take_turn};
 use crate::service::permit::{Ask, PoolInner, PoolState, Slot};
@@ -88,11 +88,6 @@ pub struct PoolBuilder {
 }
 
 impl PoolBuilder {
-    /// Names the pool in metrics; `pool` unless set.
-    pub fn name(self, name: impl Into<String>) -> Self {
-        Self { name: name.into(), ..self }
-    }
-
     /// Adds slots on a device. The slots of a device that is added later are for overflow: they are
     /// used while all of the earlier ones are taken.
     pub fn device(mut self, device: &Device, slots: usize) -> Self {
@@ -104,24 +99,6 @@ impl PoolBuilder {
     pub fn slots(mut self, slots: usize) -> Self {
         self.places.push((None, slots));
         self
-    }
-
-    /// Sets how many requests may wait for a slot, 1,024 unless set. With 0, requests that find no slot
-    /// free get an error.
-    pub fn queue(self, requests: usize) -> Self {
-        Self { queue: requests, ..self }
-    }
-
-    /// The most device memory, in bytes, that the slots of each device have together: the buffers
-    /// and the scratch memory that their executables use. Memory that existed before a slot was
-    /// made and that several slots use, such as weights, counts once. A slot is only made if what the
-    /// largest so far has added fits; until then, requests wait for the slots that there are. One that
-    /// turns out not to fit is dropped, and its request is the next to get a slot.
-    ///
-    /// A first slot that does not fit by itself is an error of kind
-    /// [`OutOfMemory`](crate::ErrorKind::OutOfMemory) for the request that needed it.
-    pub fn memory_limit(self, bytes: u64) -> Self {
-        Self { memory_limit: Some(bytes), ..self }
     }
 
     /// Builds the pool. `make` makes a slot: an executable, and what its users need beside it.
@@ -136,6 +113,25 @@ impl PoolBuilder {
         let (name, metrics) = (self.name.clone(), QueueMetrics::new("pool", &self.name));
         let make = Box::new(make);
         ExecutablePool { inner: Arc::new(PoolInner { name, make, devices, queue, keys, metrics, state }) }
+    }
+}
+
+setters! {
+    PoolBuilder {
+        /// Names the pool in metrics; `pool` unless set.
+        name: impl Into<String>,
+        /// Sets how many requests may wait for a slot, 1,024 unless set. With 0, requests that find no slot
+        /// free get an error.
+        queue: usize,
+        /// The most device memory, in bytes, that the slots of each device have together: the buffers
+        /// and the scratch memory that their executables use. Memory that existed before a slot was
+        /// made and that several slots use, such as weights, counts once. A slot is only made if what the
+        /// largest so far has added fits; until then, requests wait for the slots that there are. One that
+        /// turns out not to fit is dropped, and its request is the next to get a slot.
+        ///
+        /// A first slot that does not fit by itself is an error of kind
+        /// [`OutOfMemory`](crate::ErrorKind::OutOfMemory) for the request that needed it.
+        memory_limit: u64,
     }
 }
 

@@ -8,7 +8,7 @@ use std::num::NonZeroUsize;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use crate::util::setters;
+use crate::setters;
 use crate::{
     CommandBuffer, CommandBufferDesc, CommandKinds, DeviceId, Error, ErrorKind, Event, EventDesc, Kernel,
     KernelDesc, Memory, MemoryDesc, PlainMemory, Queue, QueueDesc, Result, UserMemory,

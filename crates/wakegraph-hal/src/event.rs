@@ -5,7 +5,7 @@ use std::fmt::Debug;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::util::setters;
+use crate::setters;
 use crate::{DeviceId, Error, Result};
 
 /// The status of an event.
@@ -218,16 +218,6 @@ impl<'a> Signal<'a> {
     pub fn new(event: &'a Arc<dyn Event>) -> Self {
         Self { event, notification: None, timed: false }
     }
-
-    /// Sets whether the event is to keep times.
-    #[must_use]
-    pub fn timed(self, timed: bool) -> Self {
-        Self { timed, ..self }
-    }
-
-    /// Sets the notification.
-    #[must_use]
-    pub fn notification(self, notification: Option<Notification>) -> Self {
-        Self { notification, ..self }
-    }
 }
+
+setters! { Signal<'a> { timed: bool, notification: Option<Notification> } }

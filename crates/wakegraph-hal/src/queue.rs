@@ -7,7 +7,7 @@ use std::fmt::{self, Debug};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use crate::util::setters;
+use crate::setters;
 use crate::{Command, CommandUpdate, DeviceId, Error, ErrorKind, Result, Signal, WaitList};
 
 /// The order in which a queue runs what is enqueued on it.

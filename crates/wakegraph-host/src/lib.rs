@@ -50,7 +50,7 @@ use wakegraph_hal::support::library::OpenDevices;
 use wakegraph_hal::{
     Backend, Capabilities, ClockSample, CommandBuffer, CommandBufferDesc, CommandKinds, Device, DeviceId,
     DeviceInfo, Error, ErrorKind, Event, EventDesc, Kernel, KernelDesc, Memory, MemoryDesc, PlainMemory,
-    Progress, Queue, QueueDesc, Result, UpdateCapabilities, UserMemory,
+    Progress, Queue, QueueDesc, Result, UpdateCapabilities, UserMemory, setters,
 };
 
 use events::{HostEvent, clock_at};
@@ -114,24 +114,17 @@ impl HostOptions {
     pub fn threads(self, threads: usize) -> Self {
         Self { threads: NonZeroUsize::new(threads), ..self }
     }
+}
 
-    /// Whether notifications are not called, so that completion must be polled, as on a GPU.
-    #[must_use]
-    pub fn polled(self, polled: bool) -> Self {
-        Self { polled, ..self }
-    }
-
-    /// Whether the device uses other devices' memory and waits for their events. Without it, graphs
-    /// across devices go through the host, as on hardware without peer access.
-    #[must_use]
-    pub fn peer_access(self, peer_access: bool) -> Self {
-        Self { peer_access, ..self }
-    }
-
-    /// The device's name, for people.
-    #[must_use]
-    pub fn name(self, name: impl Into<String>) -> Self {
-        Self { name: name.into(), ..self }
+setters! {
+    HostOptions {
+        /// Whether notifications are not called, so that completion must be polled, as on a GPU.
+        polled: bool,
+        /// Whether the device uses other devices' memory and waits for their events. Without it, graphs
+        /// across devices go through the host, as on hardware without peer access.
+        peer_access: bool,
+        /// The device's name, for people.
+        name: impl Into<String>,
     }
 }
 

@@ -13,7 +13,9 @@ use std::sync::Arc;
 use parking_lot::Mutex;
 use wakegraph_hal::support::health::{DeviceContext, DeviceHealth};
 use wakegraph_hal::support::sources::ProgramCache;
-use wakegraph_hal::{Capabilities, ClockSample, DeviceId, DeviceInfo, Error, Priority, Progress, Result};
+use wakegraph_hal::{
+    Capabilities, ClockSample, DeviceId, DeviceInfo, Error, Priority, Progress, Result, setters,
+};
 
 use super::driver::{self, DriverDevice, EngineGroup, LevelZeroClock, LevelZeroFeatures};
 use super::sys::{
@@ -49,26 +51,6 @@ impl LevelZeroOptions {
         Self { lowering: None, copy_engine: true, progress: Progress::Device }
     }
 
-    /// Uses this lowering, where the driver has it.
-    #[must_use]
-    pub fn lowering(self, lowering: Lowering) -> Self {
-        Self { lowering: Some(lowering), ..self }
-    }
-
-    /// Whether copies and fills of out-of-order command-buffers use a copy engine on devices that
-    /// have one, which is the default.
-    #[must_use]
-    pub fn copy_engine(self, copy_engine: bool) -> Self {
-        Self { copy_engine, ..self }
-    }
-
-    /// Sets the party that drives the device's work, by default the device itself. A driver that computes on
-    /// the host's cores, as simulators do, needs them while others wait: [`HostCores`](Progress::HostCores).
-    #[must_use]
-    pub fn progress(self, progress: Progress) -> Self {
-        Self { progress, ..self }
-    }
-
     /// As [`new`](Self::new), with the lowering that `WAKEGRAPH_LEVEL_ZERO_LOWERING` names:
     /// `append` or `execute`.
     pub(super) fn from_environment() -> Self {
@@ -84,6 +66,20 @@ impl LevelZeroOptions {
             }
         };
         Self { lowering, ..Self::new() }
+    }
+}
+
+setters! {
+    LevelZeroOptions {
+        /// Uses this lowering, where the driver has it.
+        lowering: Lowering,
+        /// Whether copies and fills of out-of-order command-buffers use a copy engine on devices that
+        /// have one, which is the default.
+        copy_engine: bool,
+        /// Sets the party that drives the device's work, by default the device itself. A driver that
+        /// computes on the host's cores, as simulators do, needs them while others wait:
+        /// [`HostCores`](Progress::HostCores).
+        progress: Progress,
     }
 }
 

@@ -12,7 +12,7 @@ use wakegraph_hal::support::health::{DeviceContext, DeviceHealth};
 use wakegraph_hal::support::sources::ProgramCache;
 use wakegraph_hal::{
     Capabilities, ClockSample, DeviceId, DeviceInfo, Error, ErrorKind, Priority, QueueDesc, QueueOrder,
-    Result,
+    Result, setters,
 };
 
 use super::platform::{
@@ -49,20 +49,6 @@ impl OpenclOptions {
         Self { lowering: None, shared_memory: true }
     }
 
-    /// Uses this lowering.
-    #[must_use]
-    pub fn lowering(self, lowering: Lowering) -> Self {
-        Self { lowering: Some(lowering), ..self }
-    }
-
-    /// Whether memory is shared virtual memory on devices that have it fine-grained, which is the
-    /// default. If not, memory is buffer objects, as on devices without it, and there are no raw
-    /// pointers.
-    #[must_use]
-    pub fn shared_memory(self, shared_memory: bool) -> Self {
-        Self { shared_memory, ..self }
-    }
-
     /// As [`new`](Self::new), with the lowering that `WAKEGRAPH_OPENCL_LOWERING` names: `replay` or
     /// `command-buffer`.
     pub(super) fn from_environment() -> Self {
@@ -78,6 +64,17 @@ impl OpenclOptions {
             }
         };
         Self { lowering, ..Self::new() }
+    }
+}
+
+setters! {
+    OpenclOptions {
+        /// Uses this lowering.
+        lowering: Lowering,
+        /// Whether memory is shared virtual memory on devices that have it fine-grained, which is the
+        /// default. If not, memory is buffer objects, as on devices without it, and there are no raw
+        /// pointers.
+        shared_memory: bool,
     }
 }
 

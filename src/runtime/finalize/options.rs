@@ -1,6 +1,6 @@
 //! Options for finalizing a graph.
 
-use wakegraph_hal::Priority;
+use wakegraph_hal::{Priority, setters};
 
 use crate::plan::{ExecutionOrder, PartitionPolicy};
 
@@ -31,40 +31,11 @@ impl FinalizeOptions {
     pub fn new() -> Self {
         Self::default()
     }
+}
 
-    /// Sets how nodes are grouped into partitions.
-    #[must_use]
-    pub fn partition(self, partition: PartitionPolicy) -> Self {
-        Self { partition, ..self }
-    }
-
-    /// Sets the order of a partition's commands.
-    #[must_use]
-    pub fn order(self, order: ExecutionOrder) -> Self {
-        Self { order, ..self }
-    }
-
-    /// Sets the in-order hint.
-    #[must_use]
-    pub fn in_order(self, in_order: bool) -> Self {
-        Self { in_order, ..self }
-    }
-
-    /// Sets profiling.
-    #[must_use]
-    pub fn profiling(self, profiling: bool) -> Self {
-        Self { profiling, ..self }
-    }
-
-    /// Sets whether the executable can be updated.
-    #[must_use]
-    pub fn updatable(self, updatable: bool) -> Self {
-        Self { updatable, ..self }
-    }
-
-    /// Sets the priority.
-    #[must_use]
-    pub fn priority(self, priority: Priority) -> Self {
-        Self { priority, ..self }
+setters! {
+    FinalizeOptions {
+        partition: PartitionPolicy, order: ExecutionOrder, in_order: bool,
+        profiling: bool, updatable: bool, priority: Priority,
     }
 }

@@ -1,6 +1,25 @@
-//! Tensors in and out by [DLPack](https://dmlc.github.io/dlpack/latest/), which PyTorch, JAX, CuPy, TVM and
-//! others exchange memory by: [`Device::import_dlpack`](crate::Device::import_dlpack) and
+//! Tensors of other libraries, in and out without a copy.
+//!
+//! PyTorch, JAX, CuPy, TVM and others exchange tensors by [DLPack](https://dmlc.github.io/dlpack/latest/). A
+//! tensor becomes a [`Buffer`](crate::Buffer) with
+//! [`Device::import_dlpack`](crate::Device::import_dlpack), and a buffer a tensor with
 //! [`Buffer::to_dlpack`](crate::Buffer::to_dlpack).
+//!
+//! ```
+//! # #![allow(unsafe_code)]
+//! use wakegraph::Device;
+//! use wakegraph::dlpack::DlpackTensor;
+//!
+//! # #[tokio::main(flavor = "current_thread")]
+//! # async fn main() -> wakegraph::Result<()> {
+//! let device = Device::open("host")?;
+//! let tensor: DlpackTensor = device.buffer_from(&[1.0f32, 2.0])?.to_dlpack(&[1, 2])?;
+//! // SAFETY: nothing else uses the tensor.
+//! let x = unsafe { device.import_dlpack::<f32, _>(tensor) }?;
+//! assert_eq!(x.to_vec().await?, [1.0, 2.0]);
+//! # Ok(())
+//! # }
+//! ```
 //!
 //! The structures are those of the standard's C header, which do not change within a major version, so that a
 //! pointer to another crate's declaration of them can be cast. Versions of one crate would have different

@@ -1,6 +1,6 @@
 //! Rectangular copies in elements.
 
-use wakegraph_hal::{Error, ErrorKind, Pitch, Rect, Result};
+use wakegraph_hal::{Error, ErrorKind, Pitch, Rect, Result, setters};
 
 /// Where a rectangle lies in a buffer, in elements.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
@@ -27,13 +27,6 @@ impl Layout {
         self
     }
 
-    /// Sets the elements from one slice to the next: a multiple of those from one row to the next,
-    /// else a copy of several rows and slices is refused.
-    #[must_use]
-    pub fn slice(self, slice: usize) -> Self {
-        Self { slice, ..self }
-    }
-
     fn pitch(&self, size: usize, height: usize) -> Result<Pitch> {
         let slice = if self.slice == 0 { self.row.checked_mul(height) } else { Some(self.slice) };
         let [x, y, z] = self.origin;
@@ -44,6 +37,14 @@ impl Layout {
             Some(Pitch { offset, row: self.row.checked_mul(size)?, slice: slice?.checked_mul(size)? })
         });
         pitch.ok_or_else(|| Error::new(ErrorKind::InvalidSize, format!("{self:?} overflows")))
+    }
+}
+
+setters! {
+    Layout {
+        /// Sets the elements from one slice to the next: a multiple of those from one row to the next,
+        /// else a copy of several rows and slices is refused.
+        slice: usize,
     }
 }
 

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::{Capabilities, CommandKinds, UpdateCapabilities};
+use crate::{Capabilities, CommandKinds, UpdateCapabilities, setters};
 
 /// Limits like those of a small GPU, so that tests of limits meet some.
 const MAX_WORK_GROUP: usize = 1024;
@@ -51,12 +51,6 @@ impl FakeOptions {
         }
     }
 
-    /// Whether enqueued work stays pending until the [`FakeControl`](super::FakeControl) completes it.
-    #[must_use]
-    pub fn manual(self, manual: bool) -> Self {
-        Self { manual, ..self }
-    }
-
     /// Whether notifications are called; without, completion must be polled, as on a GPU.
     #[must_use]
     pub fn notifies(self, notifies: bool) -> Self {
@@ -90,36 +84,23 @@ impl FakeOptions {
     pub fn timing(self, timing: FakeTiming) -> Self {
         Self { manual: true, timing: Some(timing), ..self }.notifies(false)
     }
+}
 
-    /// How far apart the device's clock and the host's may have been read.
-    #[must_use]
-    pub fn clock_error(self, clock_error: Duration) -> Self {
-        Self { clock_error, ..self }
-    }
-
-    /// Whether the device can wait for events of other such devices.
-    #[must_use]
-    pub fn peers(self, peers: bool) -> Self {
-        Self { peers, ..self }
-    }
-
-    /// The largest work-group of kernels, where that is less than the device's.
-    #[must_use]
-    pub fn kernel_work_group(self, kernel_work_group: usize) -> Self {
-        Self { kernel_work_group, ..self }
-    }
-
-    /// Whether the device logs the calls that it hears, for
-    /// [`FakeControl::take_calls`](super::FakeControl::take_calls).
-    #[must_use]
-    pub fn logs_calls(self, logs_calls: bool) -> Self {
-        Self { logs_calls, ..self }
-    }
-
-    /// The device's selector and name.
-    #[must_use]
-    pub fn name(self, name: impl Into<String>) -> Self {
-        Self { name: name.into(), ..self }
+setters! {
+    FakeOptions {
+        /// Whether enqueued work stays pending until the [`FakeControl`](super::FakeControl) completes it.
+        manual: bool,
+        /// How far apart the device's clock and the host's may have been read.
+        clock_error: Duration,
+        /// Whether the device can wait for events of other such devices.
+        peers: bool,
+        /// The largest work-group of kernels, where that is less than the device's.
+        kernel_work_group: usize,
+        /// Whether the device logs the calls that it hears, for
+        /// [`FakeControl::take_calls`](super::FakeControl::take_calls).
+        logs_calls: bool,
+        /// The device's selector and name.
+        name: impl Into<String>,
     }
 }
 

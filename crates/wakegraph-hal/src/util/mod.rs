@@ -76,29 +76,37 @@ impl<T: Default> OnDemand<T> {
     }
 }
 
-/// Generates a builder method for each field: a `const fn` where the type is preceded by `const`.
+/// Generates a builder method for each field, with the comment above it, or else a link to the field.
+/// After `const`, the methods are `const fn`s; otherwise the argument is converted to the type of the
+/// field.
+#[doc(hidden)]
+#[macro_export]
 macro_rules! setters {
-    (const $type:ident { $($field:ident: $value:ty),+ $(,)? }) => {
+    (const $type:ident { $($(#[$doc:meta])* $field:ident: $value:ty),+ $(,)? }) => {
         impl $type {
-            $(setters! { @method [const fn] $field: $value })+
+            $($crate::setters! { @method [$(#[$doc])*] [const fn] $field: $value = $field })+
         }
     };
-    ($type:ident { $($field:ident: $value:ty),+ $(,)? }) => {
-        impl $type {
-            $(setters! { @method [fn] $field: $value })+
+    ($type:ident $(<$($of:tt),+>)? { $($(#[$doc:meta])* $field:ident: $value:ty),+ $(,)? }) => {
+        impl $(<$($of),+>)? $type $(<$($of),+>)? {
+            $($crate::setters! { @method [$(#[$doc])*] [fn] $field: $value = $field.into() })+
         }
     };
-    (@method [$($function:tt)+] $field:ident: $value:ty) => {
-        #[doc = concat!("Sets [`", stringify!($field), "`](Self#structfield.", stringify!($field), ").")]
+    (@method [] $function:tt $field:ident: $value:ty = $set:expr) => {
+        $crate::setters! {
+            @method [#[doc = concat!("Sets [`", stringify!($field), "`](Self#structfield.", stringify!($field), ").")]]
+            $function $field: $value = $set
+        }
+    };
+    (@method [$(#[$doc:meta])+] [$($function:tt)+] $field:ident: $value:ty = $set:expr) => {
+        $(#[$doc])+
         #[must_use]
         pub $($function)+ $field(mut self, $field: $value) -> Self {
-            self.$field = $field;
+            self.$field = $set;
             self
         }
     };
 }
-
-pub(crate) use setters;
 
 #[cfg(test)]
 mod tests {

@@ -1,7 +1,11 @@
 //! One timeline of host and devices: the runs of a while, on one clock, for Perfetto and as a picture.
 //!
-//! It is made from the traces of the runs (`run/trace.rs`) and from the times that devices keep, when the
-//! recording ends. Nothing is measured for it alone.
+//! A [profile](crate::profile) tells where the time of one run goes. A [`Timeline`] shows what many runs
+//! do to each other: where a device waits for the host, or a host task for a thread. [`Timeline::record`]
+//! begins one at any moment, in a service too.
+//!
+//! A timeline is made from the traces of the runs (`run/trace.rs`) and from the times that devices keep,
+//! when the recording ends. Nothing is measured for it alone.
 
 mod chrome;
 mod svg;
