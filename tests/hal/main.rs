@@ -2,7 +2,6 @@
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
 #[path = "../common/mod.rs"]
-#[path = "../common/mod.rs"]
 mod common;
 mod fake;
 mod host;
