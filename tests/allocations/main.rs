@@ -1,4 +1,5 @@
-//! What the library allocates. The tests run one after the other, as the allocator that counts is the process's.
+//! Allocations of the library. The tests run one after the other, as the allocator that counts is the
+//! process's.
 #![expect(unsafe_code, reason = "a global allocator that counts")]
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 

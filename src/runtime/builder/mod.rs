@@ -49,7 +49,7 @@ use crate::runtime::resource::device::Device;
 use crate::runtime::resource::kernel::{KernelCall, KernelRef};
 use crate::runtime::resource::memory_arg::Operand;
 use crate::runtime::resource::scratch;
-use crate::runtime::resource::scratch_arena::ScratchArena;
+use crate::runtime::resource::scratch::ScratchArena;
 
 /// A graph of commands and host tasks under construction: plain data, no device work.
 ///

@@ -10,8 +10,7 @@ use crate::runtime::builder::memory_command::MemoryCommand;
 use crate::runtime::resource::allocation::{Allocation, byte_len};
 use crate::runtime::resource::buffer::Buffer;
 use crate::runtime::resource::device::Device;
-use crate::runtime::resource::scratch::ScratchMemory;
-use crate::runtime::resource::scratch_arena::ScratchArena;
+use crate::runtime::resource::scratch::{ScratchArena, ScratchMemory};
 
 impl Graph {
     /// A buffer for `len` elements that belongs to this graph: for what its nodes hand on to each other.

@@ -40,8 +40,7 @@ use crate::runtime::finalize::updatable::Updatable;
 use crate::runtime::finalize::uses::Uses;
 use crate::runtime::resource::allocation::{Allocation, View};
 use crate::runtime::resource::device::Device;
-use crate::runtime::resource::scratch::{Places, ScratchMemory};
-use crate::runtime::resource::scratch_arena::ScratchArena;
+use crate::runtime::resource::scratch::{Places, ScratchArena, ScratchMemory};
 use crate::sync::{AtomicBool, AtomicU64};
 use crate::util::console;
 

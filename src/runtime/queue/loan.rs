@@ -21,7 +21,7 @@ use crate::runtime::queue::QueueInner;
 use crate::runtime::queue::command::QueueCommand;
 use crate::runtime::resource::allocation::View;
 use crate::runtime::resource::buffer::Buffer;
-use crate::runtime::resource::native_event::NativeEvent;
+use crate::runtime::resource::raw_memory::NativeEvent;
 use crate::runtime::resource::scratch;
 
 /// Device memory that another library may use, by the [address](Buffer::address) of the buffer: made by

@@ -21,7 +21,7 @@ use crate::runtime::execution::template::RunOwner;
 use crate::runtime::queue::command::{CommandTemplate, FirstFailure, QueueCommand};
 use crate::runtime::queue::{Barrier, QueueInner, QueueState, Tail};
 use crate::runtime::resource::device::Device;
-use crate::runtime::resource::native_event::NativeEvent;
+use crate::runtime::resource::raw_memory::NativeEvent;
 use crate::sync::{AtomicBool, AtomicU32, Ordering};
 
 /// On devices whose queues are all in order, the commands of an out-of-order queue are spread over so many.

@@ -26,29 +26,24 @@
 //! What an updatable executable remembers is in `finalize::updatable`, how it finds nodes in
 //! `finalize::node_index`.
 
-mod applied;
 mod apply;
 mod bodies;
-mod change;
 mod draft;
-mod drafts;
 mod nodes;
 mod race_check;
 mod replace;
-mod sequencing;
 mod step;
 #[cfg(test)]
 mod tests;
-mod turn;
 
 use std::fmt::{self, Debug};
 use std::panic::Location;
 use std::sync::Arc;
 
-pub use applied::Applied;
+pub use apply::Applied;
+use apply::apply;
 use bytemuck::Pod;
-use change::Change;
-use sequencing::apply;
+use draft::Change;
 use step::{NodeChange, StagedOperands, Steps, UpdateStep};
 use wakegraph_hal::Range;
 

@@ -306,7 +306,8 @@ impl RecordedUses {
     ) {
         let covers = |one: &Use| accesses.is_same(&one.accesses) || covers(accesses, &one.accesses);
         if !writes(accesses) {
-            // A read ends after no other read but its owner's, and the newest of those has taken out the others.
+            // A read ends after no other read but its owner's, and the newest of those has taken out the
+            // others.
             let newest = owner.and_then(|_| self.reading.iter().rposition(|one| one.is_of(owner)));
             if let Some(newest) = newest.filter(|&newest| covers(&self.reading[newest])) {
                 superseded.push(self.reading.remove(newest).by);

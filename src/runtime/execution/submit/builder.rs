@@ -14,7 +14,7 @@ use crate::runtime::execution::run::Predecessors;
 use crate::runtime::execution::submission::{Event, Submission};
 use crate::runtime::execution::submit::start::{WaitFuture, needs_tokio, wait_future};
 use crate::runtime::execution::submit::{refused, submit_after};
-use crate::runtime::resource::native_event::NativeEvent;
+use crate::runtime::resource::raw_memory::NativeEvent;
 use crate::util::deferred_drop::Failure;
 
 /// A submission in preparation: its wait list.

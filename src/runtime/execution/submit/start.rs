@@ -21,7 +21,7 @@ use crate::runtime::execution::run::{
 };
 use crate::runtime::execution::submission::Event;
 use crate::runtime::execution::template::{RunOwner, RunTemplate};
-use crate::runtime::resource::native_event::NativeEvent;
+use crate::runtime::resource::raw_memory::NativeEvent;
 use crate::sync::Ordering;
 
 /// Starts a run whose host-side predecessors have ended: enqueues what needs no host, starts what

@@ -14,7 +14,7 @@ use crate::runtime::execution::submit::start::{
     Deferred, Starter, WaitFuture, host_work, native_wait, needs_tokio, start,
 };
 use crate::runtime::execution::template::{RunOwner, RunTemplate};
-use crate::runtime::resource::native_event::NativeEvent;
+use crate::runtime::resource::raw_memory::NativeEvent;
 
 /// A run that has started, or is to be started as soon as the caller holds no lock, or by a task.
 pub(crate) struct Started<O: RunOwner + 'static> {

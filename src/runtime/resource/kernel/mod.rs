@@ -39,20 +39,18 @@ pub(crate) mod argument;
 mod bound;
 mod call;
 mod declare;
-mod loaded;
-mod param_type;
 mod raw;
 
 use std::sync::Arc;
 
 pub use argument::ByValue;
+#[doc(hidden)]
+pub use argument::ParamType;
 pub use bound::{BoundArgs, SliceLen};
 use bound::{BoundRule, RangeForm};
 #[doc(hidden)]
 pub use call::CallArg;
 pub use call::KernelCall;
-#[doc(hidden)]
-pub use param_type::ParamType;
 pub use raw::{RawCall, RawKernel};
 use wakegraph_hal::{self as hal, KernelDesc, Range, Result};
 pub use wakegraph_hal::{HostArgs, KernelSources, Param, ParamKind, RangeBound};
