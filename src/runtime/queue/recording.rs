@@ -99,7 +99,7 @@ impl Graph {
         self.recorded_queues.set_end(Some(Box::new(EndOfRecording(Arc::downgrade(&inner)))));
         let recording = Recording { graph: self, inner };
         // If one cannot record, dropping the guard ends the recording of those before it.
-        queues.into_iter().try_for_each(|queue| recording.resume(queue))?;
+        queues.into_iter().try_for_each(|queue| recording.inner.record(&queue.inner))?;
         Ok(recording)
     }
 }
@@ -112,49 +112,6 @@ impl Graph {
 pub struct Recording<'g> {
     graph: &'g mut Graph,
     inner: Arc<RecordingInner>,
-}
-
-impl Recording<'_> {
-    /// Stops recording the commands of one queue: they run, until [`resume`](Self::resume) or the end of the
-    /// recording.
-    ///
-    /// # Errors
-    /// [`InvalidOperation`](ErrorKind::InvalidOperation) for a queue that is not recording, or not into this
-    /// graph. It stays as it is.
-    pub fn pause(&self, queue: &Queue) -> Result<()> {
-        let mut state = queue.inner.state.lock();
-        match &state.recorder {
-            Some(recorder) if Arc::ptr_eq(&recorder.recording, &self.inner) => {}
-            Some(_) => return Err(wrong_graph()),
-            None => {
-                let why = "the queue is not recording, so its recording cannot be paused";
-                return Err(invalid(why).help("pause a queue between `record` or `resume` and the end"));
-            }
-        }
-        self.inner.detach(&queue.inner, &mut state);
-        Ok(())
-    }
-
-    /// Goes on recording the commands of a queue that was [paused](Self::pause), or begins with a queue that
-    /// did not take part.
-    ///
-    /// # Errors
-    /// [`InvalidOperation`](ErrorKind::InvalidOperation) for a queue that is recording, into this graph or
-    /// another one. It stays as it is.
-    pub fn resume(&self, queue: &Queue) -> Result<()> {
-        let mut state = queue.inner.state.lock();
-        match &state.recorder {
-            None => self.inner.attach(&queue.inner, &mut state),
-            Some(recorder) => {
-                let into = match Arc::ptr_eq(&recorder.recording, &self.inner) {
-                    true => "this graph",
-                    false => "another graph",
-                };
-                let why = format!("the queue is already recording into {into}");
-                Err(invalid(why).help("end that recording first, by dropping its guard, or pause the queue"))
-            }
-        }
-    }
 }
 
 impl Drop for Recording<'_> {
@@ -204,6 +161,18 @@ impl RecordingInner {
         }
     }
 
+    /// Lets a queue record that does not.
+    fn record(self: &Arc<Self>, queue: &Arc<QueueInner>) -> Result<()> {
+        let mut state = queue.state.lock();
+        match state.recorder {
+            None => self.attach(queue, &mut state),
+            Some(_) => {
+                let why = "the queue is already recording into a graph";
+                Err(invalid(why).help("end that recording first, by dropping its guard"))
+            }
+        }
+    }
+
     /// Lets a queue record, for which the caller has checked that it does not.
     fn attach(self: &Arc<Self>, queue: &Arc<QueueInner>, state: &mut QueueState) -> Result<()> {
         match &mut *self.queues.lock() {
@@ -226,17 +195,11 @@ impl RecordingInner {
         let queues = self.queues.lock().take();
         for queue in queues.iter().flatten().filter_map(Weak::upgrade) {
             let mut state = queue.state.lock();
-            if state.recorder.as_ref().is_some_and(|recorder| Arc::ptr_eq(&recorder.recording, self)) {
-                self.detach(&queue, &mut state);
+            let is_own = |recorder: &mut Recorder| Arc::ptr_eq(&recorder.recording, self);
+            if let Some(Recorder { nodes, .. }) = state.recorder.take_if(is_own) {
+                queue.is_recording.store(false, Ordering::Release);
+                self.graph.lock().recorded_queues.keep(queue.id, nodes);
             }
-        }
-    }
-
-    /// Lets a queue run its commands again.
-    fn detach(&self, queue: &QueueInner, state: &mut QueueState) {
-        queue.is_recording.store(false, Ordering::Release);
-        if let Some(Recorder { nodes, .. }) = state.recorder.take() {
-            self.graph.lock().recorded_queues.keep(queue.id, nodes);
         }
     }
 
@@ -325,10 +288,6 @@ fn leaves(graph: &Graph, nodes: &[NodeId]) -> Vec<NodeId> {
     nodes.iter().copied().filter(|node| !is_followed(node)).collect()
 }
 
-fn invalid(why: impl Into<String>) -> Error {
+fn invalid(why: &str) -> Error {
     Error::new(ErrorKind::InvalidOperation, why)
-}
-
-fn wrong_graph() -> Error {
-    invalid("the queue is recording into another graph").help("use the guard of that graph's recording")
 }
