@@ -11,6 +11,7 @@ use tokio::sync::watch;
 use wakegraph_hal::{Error, ErrorKind, ResourceId, Result};
 
 use crate::runtime::{ExecutableGraph, Submission, on_thread, take_turn};
+use crate::service::device_memory::DeviceMemory;
 use crate::util::panics;
 
 /// Executables by key, such as the shape of their inputs, within a limit of device memory.
@@ -165,7 +166,7 @@ where
     /// Bytes of device memory of the executables in the cache, and of those that callers still
     /// hold.
     pub fn device_memory(&self) -> u64 {
-        self.inner.memory.lock().bytes
+        self.inner.memory.lock().all.bytes()
     }
 }
 
@@ -246,7 +247,7 @@ where
     /// Drops executables that no caller holds or waits for, the least recently used first, until there is
     /// room for `more` bytes.
     fn evict(&self, more: u64) {
-        while self.memory.lock().bytes.saturating_add(more) > self.limit {
+        while self.memory.lock().all.bytes().saturating_add(more) > self.limit {
             let mut state = self.state.lock();
             let idle = state.entries.iter().filter(|(_, entry)| entry.is_idle());
             let Some(oldest) = idle.min_by_key(|(_, entry)| entry.used_at).map(|(key, _)| key.clone()) else {
@@ -285,49 +286,31 @@ impl<T> Clone for CacheContent<T> {
 /// The device memory of all executables of a cache.
 #[derive(Default)]
 struct CacheMemory {
-    bytes: u64,
+    all: DeviceMemory,
     /// The most that an executable added so far.
     largest: u64,
-    /// Number of executables that use each allocation.
-    users: HashMap<ResourceId, usize>,
 }
 
 /// The device memory of one executable, counted as long as this exists.
 struct CountedMemory {
-    all: Arc<Mutex<CacheMemory>>,
+    cache: Arc<Mutex<CacheMemory>>,
     own: Box<[(ResourceId, u64)]>,
 }
 
 impl CountedMemory {
-    fn new(all: &Arc<Mutex<CacheMemory>>, executable: &ExecutableGraph) -> Self {
+    fn new(cache: &Arc<Mutex<CacheMemory>>, executable: &ExecutableGraph) -> Self {
         let own: Box<[_]> = executable.device_memory().collect();
-        let mut memory = all.lock();
-        let before = memory.bytes;
-        for &(resource, bytes) in &own {
-            let users = memory.users.entry(resource).or_default();
-            *users += 1;
-            if *users == 1 {
-                memory.bytes += bytes;
-            }
-        }
-        memory.largest = memory.largest.max(memory.bytes - before);
+        let mut memory = cache.lock();
+        let added = memory.all.add(own.iter().copied());
+        memory.largest = memory.largest.max(added);
         drop(memory);
-        Self { all: all.clone(), own }
+        Self { cache: cache.clone(), own }
     }
 }
 
 impl Drop for CountedMemory {
     fn drop(&mut self) {
-        let mut memory = self.all.lock();
-        for (resource, bytes) in &self.own {
-            if let Some(users) = memory.users.get_mut(resource) {
-                *users -= 1;
-                if *users == 0 {
-                    memory.users.remove(resource);
-                    memory.bytes -= bytes;
-                }
-            }
-        }
+        self.cache.lock().all.remove(self.own.iter().copied());
     }
 }
 
@@ -373,7 +356,7 @@ impl<K, T> Debug for ExecutableCache<K, T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("ExecutableCache")
             .field("limit", &self.inner.limit)
-            .field("device_memory", &self.inner.memory.lock().bytes)
+            .field("device_memory", &self.inner.memory.lock().all.bytes())
             .finish_non_exhaustive()
     }
 }

@@ -56,6 +56,7 @@
 
 mod batcher;
 mod cache;
+mod device_memory;
 mod fair_queue;
 mod permit;
 mod pool;

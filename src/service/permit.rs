@@ -12,7 +12,7 @@ use wakegraph_hal::{Error, ErrorKind, Priority, ResourceId, Result};
 
 use crate::runtime::{Device, ExecutableGraph, Predecessor, on_thread};
 use crate::service::fair_queue::{FairQueue, Position};
-use crate::service::slot_table::{Claim, Made, SlotMemory, SlotTable};
+use crate::service::slot_table::{Claim, Made, SlotTable};
 use crate::util::metrics::{QueueMetrics, Tally};
 use crate::util::panics;
 
@@ -309,10 +309,10 @@ impl<T> Permit<T> {
     /// Drops what the slot consists of, and counts it as unmade.
     fn discard(&mut self) {
         let Some(claim) = &mut self.claim else { return };
-        let Some(mut made) = claim.made.take() else { return };
-        let memory = std::mem::take(&mut made.memory);
+        let Some(made) = claim.made.take() else { return };
+        let memory = made.memory().collect();
         drop_values([made]);
-        self.pool.state.lock().table.unmade(claim, &memory);
+        self.pool.state.lock().table.unmade(claim, memory);
     }
 }
 
@@ -339,9 +339,8 @@ impl<T: Send + 'static> Permit<T> {
                 return Err(error);
             }
         };
-        let memory = SlotMemory::of(&executable, since);
-        let bytes = memory.total();
-        let made = Box::new(Made { executable, value, since, memory, runs: Mutex::default() });
+        let bytes: u64 = executable.device_memory().map(|(_, bytes)| bytes).sum();
+        let made = Box::new(Made { executable, value, since, runs: Mutex::default() });
         let (fits, is_only_one) = {
             let mut state = self.pool.state.lock();
             (state.table.made(claim, made), state.table.is_only_one(claim))

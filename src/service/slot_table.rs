@@ -1,11 +1,10 @@
 //! Which slots of a pool are free, which are yet to be made, and how much memory they have.
 
-use std::collections::HashMap;
-
 use parking_lot::Mutex;
 use wakegraph_hal::{Error, ErrorKind, ResourceId, Result};
 
 use crate::runtime::{Device, Event, ExecutableGraph, Predecessor};
+use crate::service::device_memory::DeviceMemory;
 
 /// The slots of a pool, by place, and of each place those that are free.
 pub(super) struct SlotTable<T> {
@@ -48,7 +47,6 @@ pub(super) struct Made<T> {
     pub(super) value: T,
     /// Its own memory is newer than this.
     pub(super) since: ResourceId,
-    pub(super) memory: SlotMemory,
     pub(super) runs: Mutex<SlotRuns>,
 }
 
@@ -118,6 +116,11 @@ impl<T> Made<T> {
         if runs.failure.is_some() { None } else { self.executable.guard_of_memory_since(self.since) }
     }
 
+    /// Its device memory: each allocation, with its bytes.
+    pub(super) fn memory(&self) -> impl Iterator<Item = (ResourceId, u64)> {
+        self.executable.device_memory()
+    }
+
     fn uses(&self, selector: &str) -> bool {
         self.executable.devices().any(|device| device.selector() == selector)
     }
@@ -176,7 +179,7 @@ impl<T> SlotTable<T> {
     pub(super) fn made(&mut self, claim: &mut Claim<T>, made: Box<Made<T>>) -> bool {
         let place = &mut self.places[claim.place];
         place.making -= 1;
-        let fits = place.memory.add(&made.memory, self.memory_limit);
+        let fits = place.memory.add(&made, self.memory_limit);
         claim.made = Some(made);
         fits
     }
@@ -187,10 +190,10 @@ impl<T> SlotTable<T> {
         place.unmade.len() + 1 == place.slots
     }
 
-    /// Counts a slot as unmade again, whose parts have been dropped.
-    pub(super) fn unmade(&mut self, claim: &Claim<T>, memory: &SlotMemory) {
+    /// Counts a slot as unmade again, whose parts have been dropped and had this memory.
+    pub(super) fn unmade(&mut self, claim: &Claim<T>, memory: Vec<(ResourceId, u64)>) {
         let place = &mut self.places[claim.place];
-        place.memory.subtract(memory);
+        place.memory.all.remove(memory);
         place.making += 1;
     }
 
@@ -211,7 +214,7 @@ impl<T> SlotTable<T> {
             place.slots -= 1;
             self.slots -= 1;
             if let Some(made) = &made {
-                place.memory.subtract(&made.memory);
+                place.memory.all.remove(made.memory());
             }
             return made;
         }
@@ -242,7 +245,7 @@ impl<T> SlotTable<T> {
             for (_, made) in place.idle.extract_if(.., |(_, made)| is_lost || made.uses(&lost)) {
                 place.slots -= 1;
                 self.slots -= 1;
-                place.memory.subtract(&made.memory);
+                place.memory.all.remove(made.memory());
                 dropped.push(made);
             }
         }
@@ -275,7 +278,7 @@ impl<T> SlotTable<T> {
 
     /// The device memory of all slots.
     pub(super) fn memory(&self) -> u64 {
-        self.places.iter().map(|place| place.memory.used()).sum()
+        self.places.iter().map(|place| place.memory.all.bytes()).sum()
     }
 }
 
@@ -294,39 +297,10 @@ impl<T> Place<T> {
     }
 }
 
-/// The device memory of one slot.
-#[derive(Default)]
-pub(super) struct SlotMemory {
-    /// Bytes that it has for itself.
-    own: u64,
-    /// Memory that there was before the slot: other slots may use it as well.
-    shared: Vec<(ResourceId, u64)>,
-}
-
-impl SlotMemory {
-    /// The memory of `executable`. What is not older than `since` is its own.
-    pub(super) fn of(executable: &ExecutableGraph, since: ResourceId) -> Self {
-        let mut memory = Self::default();
-        for (resource, bytes) in executable.device_memory() {
-            match resource > since {
-                true => memory.own += bytes,
-                false => memory.shared.push((resource, bytes)),
-            }
-        }
-        memory
-    }
-
-    pub(super) fn total(&self) -> u64 {
-        self.own + self.shared.iter().map(|(_, bytes)| bytes).sum::<u64>()
-    }
-}
-
 /// The device memory of all slots of a place.
 #[derive(Default)]
 struct PlaceMemory {
-    own: u64,
-    /// With the number of slots that use it.
-    shared: HashMap<ResourceId, (u64, usize)>,
+    all: DeviceMemory,
     /// The most that a slot has added so far, which is what the next one is expected to add. A slot that did
     /// not fit is not made again before others have given memory back.
     largest: Option<u64>,
@@ -334,41 +308,26 @@ struct PlaceMemory {
 
 impl PlaceMemory {
     /// Adds a slot. Returns whether all fit into the limit.
-    fn add(&mut self, slot: &SlotMemory, limit: Option<u64>) -> bool {
-        let before = self.used();
-        self.own += slot.own;
-        for &(resource, bytes) in &slot.shared {
-            self.shared.entry(resource).or_insert((bytes, 0)).1 += 1;
-        }
-        let used = self.used();
-        let fits = limit.is_none_or(|limit| used <= limit);
+    fn add<T>(&mut self, slot: &Made<T>, limit: Option<u64>) -> bool {
+        let before = self.all.bytes();
+        let added = self.all.add(slot.memory());
+        let fits = limit.is_none_or(|limit| self.all.bytes() <= limit);
         // The first slot brings the memory that all may share. The second shows whether they do.
-        let added = if before == 0 && fits { slot.own } else { used - before };
+        let added = match before == 0 && fits {
+            true => {
+                slot.memory().filter(|(resource, _)| *resource > slot.since).map(|(_, bytes)| bytes).sum()
+            }
+            false => added,
+        };
         self.largest = self.largest.max(Some(added));
         fits
-    }
-
-    fn subtract(&mut self, slot: &SlotMemory) {
-        self.own -= slot.own;
-        for (resource, _) in &slot.shared {
-            if let Some((_, users)) = self.shared.get_mut(resource) {
-                *users -= 1;
-                if *users == 0 {
-                    self.shared.remove(resource);
-                }
-            }
-        }
-    }
-
-    fn used(&self) -> u64 {
-        self.own + self.shared.values().map(|(bytes, _)| bytes).sum::<u64>()
     }
 
     /// Whether one more slot fits beside those that are being made. The first one shows how large
     /// slots are, so no other is made meanwhile.
     fn fits(&self, making: u64, limit: u64) -> bool {
         match self.largest {
-            Some(largest) => self.used() + largest * (making + 1) <= limit,
+            Some(largest) => self.all.bytes() + largest * (making + 1) <= limit,
             None => making == 0,
         }
     }
