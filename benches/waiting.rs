@@ -91,7 +91,7 @@ fn row(
     let device = Device::from_hal(hal.clone());
     device.set_wake_policy(policy);
     if on_runtime {
-        device.run_reactor_on(runtime.handle()).expect("an I/O driver");
+        device.run_reactor_on(runtime.handle()).expect("a runtime with timers");
     }
     let execs: Vec<_> = (0..count).map(|_| exec(&device)).collect();
     let ours = measure(rounds, &control, || runtime.block_on(all(&execs)));

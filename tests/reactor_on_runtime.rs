@@ -1,6 +1,5 @@
 //! Devices whose reactor is a task of a tokio runtime, see `Device::run_reactor_on`. Completions are
 //! noticed whatever happens to that runtime.
-#![cfg(target_os = "linux")]
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -20,11 +19,11 @@ wakegraph::kernel! {
 
 fn runtimes() -> [Runtime; 2] {
     [Builder::new_current_thread(), Builder::new_multi_thread()]
-        .map(|mut builder| builder.worker_threads(2).enable_io().build().unwrap())
+        .map(|mut builder| builder.worker_threads(2).enable_time().build().unwrap())
 }
 
 fn current_thread() -> Runtime {
-    Builder::new_current_thread().enable_io().build().unwrap()
+    Builder::new_current_thread().enable_time().build().unwrap()
 }
 
 fn polled() -> Device {
@@ -95,7 +94,7 @@ fn everything_awaited_there_is_seen_finished() {
 #[test]
 fn submissions_awaited_on_other_runtimes_finish_too() {
     let (home, away) =
-        (Builder::new_multi_thread().worker_threads(1).enable_io().build().unwrap(), current_thread());
+        (Builder::new_multi_thread().worker_threads(1).enable_time().build().unwrap(), current_thread());
     let device = polled();
     device.run_reactor_on(home.handle()).unwrap();
     let (exec, x) = adding(&device);
@@ -191,12 +190,12 @@ fn a_lost_device_and_a_failure_are_seen_there() {
 }
 
 #[test]
-fn a_runtime_without_an_io_driver_is_refused() {
+fn a_runtime_without_timers_is_refused() {
     let without = Builder::new_current_thread().build().unwrap();
     let (device, control) = manual();
     let error = device.run_reactor_on(without.handle()).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Unavailable);
-    assert!(error.to_string().contains("I/O driver"), "{error}");
+    assert!(error.to_string().contains("timers"), "{error}");
     without.block_on(one(&filling(&device), &control));
 }
 

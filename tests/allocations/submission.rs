@@ -55,14 +55,14 @@ const BURST: usize = 64;
 
 pub(crate) fn a_submission_in_steady_state_allocates_nothing() {
     metrics::set_global_recorder(Listener).unwrap();
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_io().build().unwrap();
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
     runtime.block_on(async {
         for (kind, polled, on_runtime) in
             [("notifying", false, false), ("polled", true, false), ("polled on the runtime", true, true)]
         {
             let device = host::open(HostOptions::new().threads(THREADS).polled(polled)).unwrap();
             let device = Device::from_hal(device);
-            if on_runtime && cfg!(target_os = "linux") {
+            if on_runtime {
                 device.run_reactor_on(runtime.handle()).unwrap();
             }
             let chain = chain(&device);

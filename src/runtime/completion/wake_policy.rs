@@ -3,9 +3,7 @@
 /// The trade between the time until the end of a submission is seen and the CPU time spent on seeing it.
 ///
 /// The submissions that a thread polls keep it for at most 25 us together; then other tasks have
-/// their turn. Where long work is awaited,
-/// [`Device::run_reactor_on`](crate::Device::run_reactor_on) saves more CPU time than a policy
-/// does.
+/// their turn.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
 #[repr(u8)]
 #[non_exhaustive]

@@ -342,8 +342,11 @@ impl Device {
         }
     }
 
-    /// Runs this device's reactor as a task on `runtime` in place of its own thread. Where the device is
-    /// awaited in that runtime anyway, each completion then wakes one thread in place of two.
+    /// Has a task of `runtime` poll for the ends of long work on this device in place of a thread. Where the
+    /// device is awaited in that runtime anyway, each end then wakes one thread in place of two.
+    ///
+    /// This saves CPU time and costs latency: tokio's timers have milliseconds, so an end may be seen two of
+    /// them late. Work that takes less than 5 ms is not affected.
     ///
     /// ```
     /// # fn main() -> wakegraph::Result<()> {
@@ -361,12 +364,11 @@ impl Device {
     /// A later call replaces the runtime. On devices that notify there is no reactor: this does nothing.
     ///
     /// # Errors
-    /// [`Unavailable`](ErrorKind::Unavailable) when the runtime was built without its I/O driver, and
-    /// when the system has no thread or timer to give.
-    /// [`FeatureNotSupported`](ErrorKind::FeatureNotSupported) on systems other than Linux.
+    /// [`Unavailable`](ErrorKind::Unavailable) when the runtime was built without timers, and when the system
+    /// has no thread to give.
     ///
     /// # Panics
-    /// Does not panic. A runtime without its I/O driver makes tokio panic inside this call, which prints
+    /// Does not panic. A runtime without timers makes tokio panic inside this call, which prints
     /// a message and becomes the error. A process that is built to abort on panics ends there.
     pub fn run_reactor_on(&self, runtime: &tokio::runtime::Handle) -> Result<()> {
         self.reactor().map_or(Ok(()), |reactor| {
@@ -412,7 +414,8 @@ impl Device {
         if !self.is_polled() {
             return None;
         }
-        Some(self.inner.reactor.get_or_init(|| Reactor::new(self.selector(), self.wake_policy())))
+        let progress = self.capabilities().progress;
+        Some(self.inner.reactor.get_or_init(|| Reactor::new(self.selector(), progress, self.wake_policy())))
     }
 
     /// Starts the reactor's thread, on a device that is polled.

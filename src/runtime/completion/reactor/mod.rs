@@ -1,19 +1,17 @@
 //! Learning of completions on devices that do not notify.
 //!
-//! One [poller](poller) per device polls its events. The reactor hosts it: on a thread of its own, which
-//! sleeps until the [schedule] wants the next poll, or as a task of a tokio runtime in its place.
-//! Submissions that spin take turns as the poller, too.
+//! One [poller](poller) per device polls its events. The reactor's [hosts](host) take turns as the poller:
+//! a thread, which sleeps until the [schedule] wants the next poll, and a task of a tokio runtime, if the
+//! user has asked for one. Submissions that spin take turns, too.
 //!
-//! Those that submit put what they have enqueued into the [`Inbox`], whose lock is held for a moment only,
-//! and wake the host if it would sleep for too long. The lock of the poller comes before that of the inbox.
+//! A submission puts the partitions that it has enqueued into the [`Inbox`], whose lock is held for a moment
+//! only, and wakes a host that would sleep for too long. The lock of the poller comes before that of the inbox.
 
+mod host;
 #[cfg(all(test, wakegraph_loom))]
 mod model;
 mod poller;
 mod schedule;
-mod task;
-mod thread;
-mod timer;
 
 use std::fmt::{self, Debug};
 use std::sync::{Arc, OnceLock};
@@ -22,11 +20,11 @@ use std::time::Duration;
 use parking_lot::{Condvar, Mutex};
 use poller::{Added, AllFound, InFlight, Poller, dispatch};
 use schedule::{By, Entry};
-use task::TaskState;
 use tokio::runtime::Handle;
-use wakegraph_hal::{Error, ErrorKind, Result};
+use tokio::sync::Notify;
+use wakegraph_hal::{Error, ErrorKind, Progress, Result};
 
-use crate::runtime::completion::clock::{nanoseconds, now};
+use crate::runtime::completion::clock::nanoseconds;
 use crate::runtime::completion::estimate::Estimate;
 use crate::runtime::completion::pending::Pending;
 use crate::runtime::completion::submitter::Submitter;
@@ -44,14 +42,19 @@ pub(crate) struct Reactor {
 
 struct ReactorInner {
     name: String,
+    /// The party that drives the device's work, which decides how the thread spins.
+    progress: Progress,
     in_flight: AtomicU32,
     poller: Mutex<Poller>,
     inbox: Mutex<Inbox>,
-    /// Whether there is something for the host to see before it falls asleep: an entry in the inbox, or a run
+    /// Whether there is something for a host to see before it falls asleep: an entry in the inbox, or a run
     /// that no submission polls for any more.
     has_changed: AtomicBool,
-    /// As in the inbox, for submissions that do not lock it.
+    /// Until when the thread sleeps, 0 while it is awake. It falls asleep, and is woken, under the inbox's lock.
     asleep_until: AtomicU64,
+    /// When the task takes its next turn, 0 without a task. The inbox's lock protects it, too.
+    task_due: AtomicU64,
+    /// Wakes the thread.
     changed: Condvar,
     /// Submits runs on the thread, once a run may be left to it.
     submitter: OnceLock<Arc<dyn Submitter>>,
@@ -68,8 +71,12 @@ struct Inbox {
     many: bool,
     /// For how long the host leaves a run alone beyond the time for which its submission polls.
     guard: Duration,
-    /// The host takes a turn in the place of the thread.
-    task: Option<TaskState>,
+    /// Wakes the task that is a host beside the thread.
+    task: Option<Arc<Notify>>,
+    /// Whether the task takes the turns that the thread leaves to it.
+    is_task_in_time: bool,
+    /// Nanoseconds after which the thread takes such a turn, too.
+    grace: u64,
     is_thread_running: bool,
     is_closed: bool,
 }
@@ -78,8 +85,11 @@ struct Inbox {
 /// comes after this time in case the submission is not polled.
 const GUARD: Duration = Duration::from_millis(1);
 
+/// Nanoseconds for which the thread waits for the task to take a turn.
+const GRACE: u64 = 100_000_000;
+
 impl Reactor {
-    pub(crate) fn new(device: &str, policy: WakePolicy) -> Self {
+    pub(crate) fn new(device: &str, progress: Progress, policy: WakePolicy) -> Self {
         let tuning = Tuning::of(policy);
         let inbox = Inbox {
             added: Vec::new(),
@@ -87,16 +97,20 @@ impl Reactor {
             many: false,
             guard: GUARD,
             task: None,
+            is_task_in_time: false,
+            grace: GRACE,
             is_thread_running: false,
             is_closed: false,
         };
         let inner = ReactorInner {
             name: format!("wakegraph-reactor-{device}"),
+            progress,
             in_flight: AtomicU32::new(0),
             poller: Mutex::new(Poller::new(tuning)),
             inbox: Mutex::new(inbox),
             has_changed: AtomicBool::new(false),
             asleep_until: AtomicU64::new(0),
+            task_due: AtomicU64::new(0),
             changed: Condvar::new(),
             submitter: OnceLock::new(),
             #[cfg(test)]
@@ -109,9 +123,8 @@ impl Reactor {
     pub(crate) fn close(&self) {
         let mut inbox = self.inner.inbox.lock();
         inbox.is_closed = true;
+        inbox.task.iter().for_each(|task| task.notify_one());
         self.inner.wake_before(&mut inbox, 0);
-        drop(inbox);
-        self.inner.changed.notify_one();
     }
 
     /// How many runs are in flight on the device.
@@ -164,6 +177,8 @@ impl Reactor {
                         has_ended = true;
                     });
                 }
+                // The task may wait for the turn that the thread has taken last.
+                inner.inbox.lock().task.iter().for_each(|task| task.notify_one());
                 // Runs that users keep refer to the reactor, and must not keep the device.
                 inner.submitter.get().into_iter().for_each(|submitter| submitter.close());
             };
@@ -176,7 +191,7 @@ impl Reactor {
         Ok(())
     }
 
-    /// Hosts the poller as a task of this runtime in place of the thread.
+    /// Has a task of this runtime take the turns that are far.
     ///
     /// # Errors
     /// See [`Device::run_reactor_on`](crate::Device::run_reactor_on).
@@ -207,7 +222,7 @@ impl Reactor {
             // What was behind an entry that ended may need the host before it would wake up.
             if !found.is_empty()
                 && let Some(next) = poller.schedule.next_for_host()
-                && next < inner.asleep_until.load(Ordering::Relaxed)
+                && inner.sleeps_beyond(next)
             {
                 inner.wake_before(&mut inner.inbox.lock(), next);
             }
@@ -256,44 +271,17 @@ impl ReactorInner {
         inbox.added.push(Added { at, queue, entry });
         self.has_changed.store(true, Ordering::Release);
         // Mostly the host is awake, or wakes up before it stops leaving the run to its submission.
-        if left_until < self.asleep_until.load(Ordering::Relaxed) || inbox.task.is_some() {
+        if self.sleeps_beyond(left_until) {
             let plan = inbox.tuning.plan(estimate, inbox.many);
             let first = at.saturating_add(plan.first).saturating_add(plan.window);
             self.wake_before(&mut inbox, first.max(left_until));
         }
     }
 
-    /// Sees to it that the host takes a turn before this time.
-    fn wake_before(&self, inbox: &mut Inbox, time: u64) {
-        let asleep_until = self.asleep_until.load(Ordering::Relaxed);
-        let is_late = time < asleep_until;
-        let Some(task) = inbox.task.as_mut().filter(|task| task.is_hosting) else {
-            if is_late {
-                self.asleep_until.store(0, Ordering::Relaxed);
-                self.changed.notify_one();
-            }
-            return;
-        };
-        task.is_busy = true;
-        if is_late {
-            self.asleep_until.store(time, Ordering::Relaxed);
-            // A time that has passed makes nothing late that has only now been asked for.
-            task.due = time.max(now());
-            if !task.set_timer(time) {
-                self.leave_to_thread(inbox);
-                return;
-            }
-        }
-        if std::mem::take(&mut task.is_thread_asleep) {
-            self.changed.notify_one();
-        }
-    }
-
-    /// The thread hosts the poller from now on.
-    fn leave_to_thread(&self, inbox: &mut Inbox) {
-        inbox.task.iter_mut().for_each(|task| task.is_hosting = false);
-        self.asleep_until.store(0, Ordering::Relaxed);
-        self.changed.notify_one();
+    /// Whether a host sleeps for longer.
+    fn sleeps_beyond(&self, time: u64) -> bool {
+        let [thread, task] = [&self.asleep_until, &self.task_due].map(|until| until.load(Ordering::Relaxed));
+        time < thread.max(task)
     }
 
     #[cfg(test)]
@@ -305,12 +293,6 @@ impl ReactorInner {
     #[expect(clippy::unused_self, reason = "only tests pause a reactor")]
     fn is_paused(&self) -> bool {
         false
-    }
-}
-
-impl Inbox {
-    fn is_hosted_by_task(&self) -> bool {
-        self.task.as_ref().is_some_and(|task| task.is_hosting)
     }
 }
 

@@ -115,7 +115,7 @@ impl ModelReactor {
         self.wake_before(&inbox, 0);
     }
 
-    /// As `ReactorInner::run_thread`.
+    /// As `ReactorInner::run_thread` and `take_turn`, without a task.
     fn host(&self) {
         loop {
             if self.has_submitter.load(Ordering::Acquire) {

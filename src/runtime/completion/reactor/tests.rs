@@ -3,8 +3,8 @@ use std::thread::yield_now;
 use std::time::Duration;
 
 use parking_lot::Mutex;
-use wakegraph_hal::Result;
 use wakegraph_hal::fake::{FakeDevice, FakeOptions};
+use wakegraph_hal::{Progress, Result};
 
 use crate::runtime::completion::clock::now;
 use crate::runtime::completion::estimate::Sample;
@@ -125,7 +125,7 @@ impl Pending for Over {
 
 #[test]
 fn runs_that_submissions_poll_wake_the_thread_for_the_first_of_them_only() {
-    let reactor = Reactor::new("test", WakePolicy::default());
+    let reactor = Reactor::new("test", Progress::Device, WakePolicy::default());
     reactor.start().unwrap();
     let asleep_until = || reactor.inner.asleep_until.load(Ordering::Relaxed);
     while asleep_until() != u64::MAX {
@@ -179,7 +179,7 @@ impl Pending for PanicsOnce {
 
 #[test]
 fn what_panics_when_it_is_polled_is_polled_again() {
-    let reactor = Reactor::new("test", WakePolicy::default());
+    let reactor = Reactor::new("test", Progress::Device, WakePolicy::default());
     reactor.start().unwrap();
     let (ended, receiver) = mpsc::channel();
     let run = Arc::new(PanicsOnce { has_panicked: AtomicBool::new(false), ended });
@@ -219,7 +219,7 @@ impl Submitter for FirstTurn {
 // It is set while a graph is finalized, by when the thread may have fallen asleep.
 #[test]
 fn a_submitter_that_is_set_while_the_thread_sleeps_gets_its_turn() {
-    let reactor = Reactor::new("test", WakePolicy::default());
+    let reactor = Reactor::new("test", Progress::Device, WakePolicy::default());
     reactor.start().unwrap();
     while reactor.inner.asleep_until.load(Ordering::Relaxed) != u64::MAX {
         yield_now();
@@ -239,7 +239,7 @@ fn first_turn(reactor: &Reactor, panics: bool) -> mpsc::Receiver<()> {
 
 #[test]
 fn its_thread_goes_on_after_a_launch_has_panicked() {
-    let reactor = Reactor::new("test", WakePolicy::default());
+    let reactor = Reactor::new("test", Progress::Device, WakePolicy::default());
     let turned = first_turn(&reactor, true);
     reactor.start().unwrap();
     assert_eq!(turned.recv_timeout(Duration::from_secs(60)), Err(mpsc::RecvTimeoutError::Disconnected));
