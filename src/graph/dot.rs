@@ -17,14 +17,14 @@ use super::query::NodeRef;
 ///
 /// A sub-graph that several nodes share is drawn once for each node.
 #[derive(Debug)]
-pub struct Dot<'a, P> {
+pub(crate) struct Dot<'a, P> {
     graph: &'a Graph<P>,
     verbose: bool,
 }
 
 impl<P> Graph<P> {
     /// A drawing of the graph in the DOT language of Graphviz.
-    pub fn dot(&self) -> Dot<'_, P> {
+    pub(crate) fn dot(&self) -> Dot<'_, P> {
         Dot { graph: self, verbose: false }
     }
 }
@@ -33,7 +33,7 @@ impl<P> Dot<'_, P> {
     /// Adds operands, devices, accesses and places in the source to the nodes. Memory is numbered
     /// `m0`, `m1`, ... as it appears in the drawing.
     #[must_use]
-    pub fn verbose(mut self) -> Self {
+    pub(crate) fn verbose(mut self) -> Self {
         self.verbose = true;
         self
     }

@@ -33,7 +33,7 @@
 //! | `topo_order` | the incremental topological order |
 //! | `access_tracker` | edges from declared accesses |
 //! | `modifiable` | [`Graph`] and the [`Content`] of its nodes: adding nodes and edges |
-//! | `query` | the queries of a graph; [`NodeRef`] |
+//! | `query` | the queries of a graph and of one node |
 //! | `dot` | drawings |
 //!
 //! This module imports from `types` only. Backends must not import it.
@@ -51,10 +51,8 @@ mod topo_order;
 mod tests;
 
 pub(crate) use access_tracker::AccessTracker;
-pub use dot::Dot;
 pub(crate) use dot::{DotText, device_colour};
 pub use modifiable::{Content, Graph};
 pub use node::{GraphId, NodeId, NodePath, Payload};
 pub use properties::GraphProperties;
-pub use query::NodeRef;
 pub use wakegraph_hal::CommandKind;

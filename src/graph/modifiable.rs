@@ -33,7 +33,7 @@ pub enum Content<P> {
 /// directly.
 ///
 /// A clone is a snapshot with the same nodes at the same indices. It refuses the ids of the original;
-/// [`id_at`](Self::id_at) returns its own.
+/// [`nodes`](Self::nodes) returns its own.
 ///
 /// ```
 /// use wakegraph::capabilities::DeviceId;
@@ -184,7 +184,7 @@ impl<P> Graph<P> {
     ///
     /// # Errors
     /// [`ErrorKind::InvalidArgument`] for a node of another graph.
-    pub fn set_name(&mut self, id: NodeId, name: impl Into<Box<str>>) -> Result<()> {
+    pub(crate) fn set_name(&mut self, id: NodeId, name: impl Into<Box<str>>) -> Result<()> {
         let index = self.index_of(id)?;
         self.names.insert(index, name.into());
         Ok(())
@@ -194,7 +194,7 @@ impl<P> Graph<P> {
     ///
     /// # Errors
     /// [`ErrorKind::InvalidArgument`] for a node of another graph.
-    pub fn set_device(&mut self, id: NodeId, device: DeviceId) -> Result<()> {
+    pub(crate) fn set_device(&mut self, id: NodeId, device: DeviceId) -> Result<()> {
         let index = self.index_of(id)?;
         self.devices[index as usize] = device;
         Ok(())
@@ -204,7 +204,7 @@ impl<P> Graph<P> {
     ///
     /// # Errors
     /// [`ErrorKind::InvalidArgument`] for a node of another graph, or for a node without a command.
-    pub fn command_mut(&mut self, id: NodeId) -> Result<&mut P> {
+    pub(crate) fn command_mut(&mut self, id: NodeId) -> Result<&mut P> {
         let index = self.index_of(id)?;
         let slot = index as usize;
         match &mut self.contents[slot] {

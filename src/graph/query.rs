@@ -22,7 +22,7 @@ impl<P> Graph<P> {
     }
 
     /// The number of edges.
-    pub fn edge_count(&self) -> usize {
+    pub(crate) fn edge_count(&self) -> usize {
         self.adjacency.edges().len()
     }
 
@@ -67,7 +67,7 @@ impl<P> Graph<P> {
     ///
     /// # Errors
     /// [`InvalidArgument`](crate::ErrorKind::InvalidArgument) for a node of another graph.
-    pub fn node(&self, id: NodeId) -> Result<NodeRef<'_, P>> {
+    pub(crate) fn node(&self, id: NodeId) -> Result<NodeRef<'_, P>> {
         Ok(NodeRef { graph: self, index: self.index_of(id)? })
     }
 
@@ -94,7 +94,7 @@ impl<P> Graph<P> {
     }
 
     /// The id of the node with this index. A node has the same index in a graph and in its clones.
-    pub fn id_at(&self, index: usize) -> Option<NodeId> {
+    pub(crate) fn id_at(&self, index: usize) -> Option<NodeId> {
         (index < self.len()).then_some(NodeId { graph: self.identity, index: index as u32 })
     }
 }
@@ -115,7 +115,7 @@ impl<P> Graph<P> {
     ///
     /// # Panics
     /// When there is no such node.
-    pub fn content_at(&self, index: usize) -> &Content<P> {
+    pub(crate) fn content_at(&self, index: usize) -> &Content<P> {
         &self.contents[index]
     }
 
@@ -126,22 +126,23 @@ impl<P> Graph<P> {
 
     /// A rank for each node such that every edge leads from a lower to a higher rank: a permutation
     /// of `0..len`. `None` under [`no_cycle_check`](GraphProperties::no_cycle_check).
-    pub fn topological_ranks(&self) -> Option<&[u32]> {
+    #[cfg(test)]
+    pub(super) fn topological_ranks(&self) -> Option<&[u32]> {
         self.order.as_ref().map(|order| order.ranks())
     }
 
     /// Whether every edge leads from an older to a newer node. Insertion order is then a topological order.
-    pub fn is_insertion_ordered(&self) -> bool {
+    pub(crate) fn is_insertion_ordered(&self) -> bool {
         self.insertion_ordered
     }
 
     /// Whether a node has [`Content::SubGraph`].
-    pub fn has_sub_graphs(&self) -> bool {
+    pub(crate) fn has_sub_graphs(&self) -> bool {
         self.has_sub_graphs
     }
 
     /// Whether a node is a [`CommandKind::Empty`], not counting nodes inside sub-graphs.
-    pub fn has_empty_nodes(&self) -> bool {
+    pub(crate) fn has_empty_nodes(&self) -> bool {
         self.has_empty_nodes
     }
 
@@ -149,7 +150,7 @@ impl<P> Graph<P> {
     ///
     /// # Panics
     /// When there is no such node.
-    pub fn label_at(&self, index: usize) -> String {
+    pub(crate) fn label_at(&self, index: usize) -> String {
         let name = self.names.get(&(index as u32));
         label(self.kinds[index], name.map(|name| &**name), index)
     }
@@ -158,7 +159,7 @@ impl<P> Graph<P> {
     ///
     /// # Panics
     /// When there is no such node.
-    pub fn accesses_at(&self, index: usize) -> &[Access] {
+    pub(crate) fn accesses_at(&self, index: usize) -> &[Access] {
         let start = index.checked_sub(1).map_or(0, |before| self.access_ends[before]);
         &self.accesses[start..self.access_ends[index]]
     }
@@ -167,65 +168,60 @@ impl<P> Graph<P> {
     ///
     /// # Panics
     /// When there is no such node.
-    pub fn location_at(&self, index: usize) -> &'static Location<'static> {
+    pub(crate) fn location_at(&self, index: usize) -> &'static Location<'static> {
         self.locations[index]
     }
 }
 
 /// A view of one node of a graph.
-pub struct NodeRef<'a, P> {
+pub(crate) struct NodeRef<'a, P> {
     graph: &'a Graph<P>,
     index: u32,
 }
 
 impl<'a, P> NodeRef<'a, P> {
-    /// The id of the node.
-    pub fn id(self) -> NodeId {
-        self.at(self.index)
-    }
-
     /// The kind of the node.
-    pub fn kind(self) -> CommandKind {
+    pub(crate) fn kind(self) -> CommandKind {
         self.graph.kinds[self.index as usize]
     }
 
     /// The name of the node, if it has one.
-    pub fn name(self) -> Option<&'a str> {
+    pub(crate) fn name(self) -> Option<&'a str> {
         self.graph.names.get(&self.index).map(|name| &**name)
     }
 
     /// The device of the node.
-    pub fn device(self) -> DeviceId {
+    pub(crate) fn device(self) -> DeviceId {
         self.graph.devices[self.index as usize]
     }
 
     /// The content of the node.
-    pub fn content(self) -> &'a Content<P> {
+    pub(crate) fn content(self) -> &'a Content<P> {
         self.graph.content_at(self.index as usize)
     }
 
     /// The accesses that the node was added with.
-    pub fn accesses(self) -> &'a [Access] {
+    pub(crate) fn accesses(self) -> &'a [Access] {
         self.graph.accesses_at(self.index as usize)
     }
 
     /// The place in the source where the node was added.
-    pub fn location(self) -> &'static Location<'static> {
+    pub(crate) fn location(self) -> &'static Location<'static> {
         self.graph.location_at(self.index as usize)
     }
 
     /// The nodes it has edges from, in the order in which the edges were made.
-    pub fn predecessors(self) -> impl ExactSizeIterator<Item = NodeId> + Clone + 'a {
+    pub(crate) fn predecessors(self) -> impl ExactSizeIterator<Item = NodeId> + Clone + 'a {
         self.graph.adjacency.predecessors(self.index).map(move |index| self.at(index))
     }
 
     /// The nodes it has edges to, in the order in which the edges were made.
-    pub fn successors(self) -> impl ExactSizeIterator<Item = NodeId> + Clone + 'a {
+    pub(crate) fn successors(self) -> impl ExactSizeIterator<Item = NodeId> + Clone + 'a {
         self.graph.adjacency.successors(self.index).map(move |index| self.at(index))
     }
 
     /// The label of the node in errors; see [`Graph::label_at`].
-    pub fn label(self) -> String {
+    pub(crate) fn label(self) -> String {
         self.graph.label_at(self.index as usize)
     }
 

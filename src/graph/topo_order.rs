@@ -38,6 +38,7 @@ impl TopologicalOrder {
     }
 
     /// The rank of each node: a permutation of `0..nodes`.
+    #[cfg(test)]
     pub(super) fn ranks(&self) -> &[u32] {
         &self.ranks
     }

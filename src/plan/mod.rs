@@ -83,7 +83,6 @@ pub use memory_plan::{ArenaSize, MemoryPlan, Transient};
 pub use options::{ExecutionOrder, PartitionPolicy, PlanOptions};
 use order::Sorted;
 use placement::Placement;
-pub use print::{Listing, PlanDot};
 pub use separation::Separation;
 use wakegraph_hal::{CommandKinds, DeviceId, Error, ErrorKind, Result};
 

@@ -8,7 +8,7 @@ use super::{Instruction, PartitionKind, Plan};
 use crate::graph::{DotText, device_colour};
 
 /// A plan as text with names for its nodes. See [`Plan::display`].
-pub struct Listing<'a, F> {
+pub(crate) struct Listing<'a, F> {
     plan: &'a Plan,
     label: F,
     device: DeviceName<'a>,
@@ -17,7 +17,7 @@ pub struct Listing<'a, F> {
 }
 
 /// A plan as a DOT drawing. See [`Plan::dot`].
-pub struct PlanDot<'a, F> {
+pub(crate) struct PlanDot<'a, F> {
     plan: &'a Plan,
     label: F,
     device: DeviceName<'a>,
@@ -37,14 +37,14 @@ impl Plan {
     /// finalize 0
     /// host task 1 runs C after 0
     /// ```
-    pub fn display<L: fmt::Display, F: Fn(u32) -> L>(&self, label: F) -> Listing<'_, F> {
+    pub(crate) fn display<L: fmt::Display, F: Fn(u32) -> L>(&self, label: F) -> Listing<'_, F> {
         let device = Box::new(|device: DeviceId| device.to_string());
         Listing { plan: self, label, device, lowering: Box::new(|_| None), bodies: Box::new(|_| None) }
     }
 
     /// The plan as a graph in the DOT language. Partitions are clusters, thin edges are sync-points, and
     /// thick edges are dependencies between partitions.
-    pub fn dot<L: fmt::Display, F: Fn(u32) -> L>(&self, label: F) -> PlanDot<'_, F> {
+    pub(crate) fn dot<L: fmt::Display, F: Fn(u32) -> L>(&self, label: F) -> PlanDot<'_, F> {
         PlanDot { plan: self, label, device: Box::new(|device| device.to_string()) }
     }
 }
@@ -52,19 +52,19 @@ impl Plan {
 impl<'a, F> Listing<'a, F> {
     /// Uses `device` to name the devices.
     #[must_use]
-    pub fn devices(self, device: impl Fn(DeviceId) -> String + 'a) -> Self {
+    pub(crate) fn devices(self, device: impl Fn(DeviceId) -> String + 'a) -> Self {
         Self { device: Box::new(device), ..self }
     }
 
     /// Adds how the device runs each partition, as in `finalize 0: replayed enqueues`.
     #[must_use]
-    pub fn lowerings(self, lowering: impl Fn(u32) -> Option<&'static str> + 'a) -> Self {
+    pub(crate) fn lowerings(self, lowering: impl Fn(u32) -> Option<&'static str> + 'a) -> Self {
         Self { lowering: Box::new(lowering), ..self }
     }
 
     /// Adds text behind partitions of the host: the plans inside a conditional or loop that it drives.
     #[must_use]
-    pub fn bodies(self, bodies: impl Fn(u32) -> Option<String> + 'a) -> Self {
+    pub(crate) fn bodies(self, bodies: impl Fn(u32) -> Option<String> + 'a) -> Self {
         Self { bodies: Box::new(bodies), ..self }
     }
 }
@@ -72,7 +72,7 @@ impl<'a, F> Listing<'a, F> {
 impl<'a, F> PlanDot<'a, F> {
     /// Uses `device` to name the devices.
     #[must_use]
-    pub fn devices(self, device: impl Fn(DeviceId) -> String + 'a) -> Self {
+    pub(crate) fn devices(self, device: impl Fn(DeviceId) -> String + 'a) -> Self {
         Self { device: Box::new(device), ..self }
     }
 }
