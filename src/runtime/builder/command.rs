@@ -205,6 +205,19 @@ pub(crate) enum ControlKind {
 pub(crate) type Body = Arc<Graph>;
 
 impl ControlKind {
+    /// A loop over one body, or a conditional with one or two.
+    ///
+    /// # Errors
+    /// [`Bug`](ErrorKind::Bug) without a body.
+    pub(super) fn of(bodies: SmallVec<[Body; 2]>, is_loop: bool) -> Result<Self> {
+        let mut bodies = bodies.into_iter();
+        match (bodies.next(), is_loop) {
+            (Some(body), true) => Ok(Self::While(body)),
+            (Some(then), false) => Ok(Self::If { then, otherwise: bodies.next() }),
+            (None, _) => Err(Error::new(ErrorKind::Bug, "a conditional or loop without a body")),
+        }
+    }
+
     pub(crate) fn command_kind(&self) -> CommandKind {
         match self {
             Self::If { .. } => CommandKind::If,
@@ -277,12 +290,7 @@ impl Control {
         if let Some(body) = bodies.get_mut(slot) {
             *body = Arc::new(body.with_nodes(nodes));
         }
-        let mut bodies = bodies.into_iter();
-        let kind = match (&self.kind, bodies.next()) {
-            (ControlKind::If { .. }, Some(then)) => ControlKind::If { then, otherwise: bodies.next() },
-            (ControlKind::While(_), Some(body)) => ControlKind::While(body),
-            (_, None) => return Err(Error::new(ErrorKind::Bug, "a conditional or loop without a body")),
-        };
+        let kind = ControlKind::of(bodies, matches!(self.kind, ControlKind::While(_)))?;
         Ok(Self::new(self.condition.clone(), kind)?.0)
     }
 

@@ -14,6 +14,7 @@ use crate::runtime::resource::rect::RectCopy;
 use crate::runtime::resource::scratch::{self, ScratchMemory};
 
 /// A copy, fill or hint, or why there cannot be one, and what it uses.
+#[derive(Clone)]
 pub(crate) struct MemoryCommand {
     pub(crate) kind: CommandKind,
     pub(crate) command: Result<hal::Command>,
@@ -21,6 +22,7 @@ pub(crate) struct MemoryCommand {
 }
 
 /// Path of a copy from its source to its destination.
+#[derive(Clone)]
 pub(crate) enum Transfer {
     /// In one command.
     Direct(MemoryCommand),
@@ -100,7 +102,7 @@ impl Transfer {
     }
 
     fn refused(kind: CommandKind, error: Error) -> Self {
-        Self::Direct(MemoryCommand { kind, command: Err(error), uses: SmallVec::new() })
+        Self::Direct(MemoryCommand::refused(kind, error))
     }
 
     fn new(src: View, dst: View, shape: CopyShape) -> Self {
@@ -140,6 +142,10 @@ impl StagedCopy {
 }
 
 impl MemoryCommand {
+    pub(crate) fn refused(kind: CommandKind, error: Error) -> Self {
+        Self { kind, command: Err(error), uses: SmallVec::new() }
+    }
+
     fn copy(src: View, dst: View, direction: Direction, shape: CopyShape) -> Self {
         let command = match src.is_raw() || dst.is_raw() {
             true => copy_of_pointers(&src, &dst, shape),

@@ -2,12 +2,11 @@
 //!
 //! | file | holds |
 //! |---|---|
+//! | `verbs` | the methods that add kernels, copies, fills, hints, host tasks, sub-graphs, conditionals, loops; queues have them, too |
 //! | this | [`Graph`]: kernels, host tasks, empty nodes, sub-graphs, finalize |
-//! | `transfer` | copies, fills, hints |
-//! | `memory_command` | the device commands of these |
+//! | `memory_command` | the device commands of copies, fills and hints |
 //! | `parameter`, `binding`, `command_group` | what nodes are bound to, to be changed later |
 //! | `scratch_buffers` | memory that belongs to the graph |
-//! | `control` | conditionals, loops |
 //! | `native` | native commands |
 //! | `recorded_queues` | which nodes queues have recorded |
 //! | `queries` | what can be asked of a graph |
@@ -15,7 +14,6 @@
 pub(crate) mod binding;
 pub(crate) mod command;
 pub(crate) mod command_group;
-mod control;
 pub(crate) mod memory_command;
 mod native;
 pub(crate) mod node;
@@ -24,10 +22,9 @@ mod queries;
 pub(crate) mod recorded_queues;
 mod scratch_buffers;
 mod stream_task;
-mod transfer;
+pub(crate) mod verbs;
 
 use std::fmt;
-use std::future::Future;
 use std::panic::Location;
 use std::sync::Arc;
 
@@ -43,7 +40,6 @@ use crate::runtime::builder::node::NodeBuilder;
 use crate::runtime::builder::parameter::BoundNodes;
 use crate::runtime::builder::recorded_queues::RecordedQueues;
 use crate::runtime::execution::accesses;
-use crate::runtime::execution::host_guard::{HostAccesses, TaskOutput};
 use crate::runtime::execution::host_task::HostTask;
 use crate::runtime::resource::device::Device;
 use crate::runtime::resource::kernel::{KernelCall, KernelRef};
@@ -121,18 +117,8 @@ impl Graph {
         }
     }
 
-    /// Adds a kernel launch. `call` is the kernel with its arguments, as the function made by
-    /// [`kernel!`](crate::kernel!) returns it.
-    ///
-    /// # Errors
-    /// At finalize: [`InvalidSize`](ErrorKind::InvalidSize) for a range that no device can launch,
-    /// or beyond the kernel's [bound](crate::kernel::RangeBound);
-    /// [`InvalidArgument`](ErrorKind::InvalidArgument) for arguments that do not fit or overlap;
-    /// [`FeatureNotSupported`](ErrorKind::FeatureNotSupported) when the kernel has no variant for
-    /// the device.
     #[track_caller]
-    pub fn launch(&mut self, call: impl Into<KernelCall>, range: Range) -> NodeBuilder<'_> {
-        let call = call.into();
+    fn add_launch(&mut self, call: KernelCall, range: Range) -> NodeBuilder<'_> {
         let name: Box<str> = call.kernel.name().into();
         let device = preferred_device(&call);
         let checked = range
@@ -157,66 +143,8 @@ impl Graph {
         NodeBuilder::new(self, id)
     }
 
-    /// Adds a host task: an async closure that runs as a spawned tokio task when its predecessors
-    /// are complete, once a run, and may await anything.
-    ///
-    /// `accesses` declares, with [`read`](crate::read) and [`write`](crate::write), the host
-    /// buffers that it uses; the closure gets a tuple of views. The task is complete when its
-    /// future has finished and its views are dropped, so a view can be moved on, for example into
-    /// the body of a response. The closure is cloned for every run; put into an `Arc` what cannot
-    /// be cloned, or is expensive to.
-    ///
-    /// An `Err` or a panic fails the submission with an error that names the node.
-    /// [Cancelling](crate::Submission::cancel) the submission drops the future at its next await.
-    ///
-    /// A task that awaits a submission of its own executable waits for ever; see
-    /// [`ExecutableGraph::submit`](crate::ExecutableGraph::submit).
-    ///
-    /// A task may move between threads, so what it captures and holds across an `await` is `Send`:
-    ///
-    /// ```compile_fail,E0277
-    /// # use wakegraph::{Device, Graph};
-    /// # let device = Device::open("host").unwrap();
-    /// let mut graph = Graph::new(&device);
-    /// graph.host_task((), async |()| {
-    ///     let not_send = std::rc::Rc::new(1);
-    ///     tokio::task::yield_now().await;
-    ///     drop(not_send);
-    /// });
-    /// ```
-    ///
-    /// # Errors
-    /// At finalize: [`InvalidArgument`](ErrorKind::InvalidArgument) when the accesses overlap and
-    /// one of them writes.
     #[track_caller]
-    pub fn host_task<A, F, R>(&mut self, accesses: A, closure: F) -> NodeBuilder<'_>
-    where
-        A: HostAccesses,
-        F: FnOnce(A::Views) -> R + Clone + Send + Sync + 'static,
-        R: Future + Send + 'static,
-        R::Output: TaskOutput,
-    {
-        let declared = accesses.declared();
-        self.add_host_task(declared, Arc::new(HostTask::new(accesses, closure)))
-    }
-
-    /// Adds a host task whose closure blocks or computes for long: it runs on tokio's blocking
-    /// pool. Otherwise as [`host_task`](Self::host_task).
-    #[track_caller]
-    pub fn host_task_blocking<A, F, R>(&mut self, accesses: A, closure: F) -> NodeBuilder<'_>
-    where
-        A: HostAccesses,
-        F: FnOnce(A::Views) -> R + Clone + Send + Sync + 'static,
-        R: TaskOutput,
-    {
-        let declared = accesses.declared();
-        self.add_host_task(declared, Arc::new(HostTask::blocking(accesses, closure)))
-    }
-
-    /// Adds a copy of `child` as it is now, as one node; its commands are copied in at finalize.
-    /// The child stays usable on its own. Edges to and from the node hold for all its commands.
-    #[track_caller]
-    pub fn sub_graph(&mut self, child: &Graph) -> NodeBuilder<'_> {
+    fn add_sub_graph(&mut self, child: &Graph) -> NodeBuilder<'_> {
         if let Some(error) = child.errors.first() {
             return self.refuse(CommandKind::SubGraph, error.clone());
         }

@@ -1,7 +1,6 @@
 //! The commands of queues.
 
 use std::fmt::{self, Debug};
-use std::future::Future;
 use std::panic::Location;
 use std::sync::Arc;
 
@@ -10,6 +9,7 @@ use smallvec::SmallVec;
 use wakegraph_hal::{self as hal, AccessMode, Advice, CommandKind, Error, ErrorKind, Range, Result};
 
 use crate::runtime::builder::memory_command::{MemoryCommand, Transfer};
+use crate::runtime::builder::verbs::{NewNode, verbs};
 use crate::runtime::builder::{Graph, host_accesses};
 use crate::runtime::execution::accesses::UsedAllocation;
 use crate::runtime::execution::executable_graph::ExecutableGraph;
@@ -49,7 +49,7 @@ impl<'q> CommandBuilder<'q> {
     /// A barrier that waits for the wait list only.
     #[track_caller]
     pub(super) fn barrier_after_listed(&self) -> Event {
-        barrier(&self.call(), Barrier::Listed)
+        self.call().barrier(Barrier::Listed)
     }
 }
 
@@ -65,283 +65,44 @@ impl Debug for CommandBuilder<'_> {
     }
 }
 
-/// If the queue of `$call` records, adds a node to the graph and returns its event from the function.
-/// Expanded in place, so that the node gets the location of the function's caller.
-macro_rules! record {
-    ($call:expr, |$graph:ident| $node:expr) => {
-        record!($call, Barrier::None, |$graph| $node)
-    };
-    ($call:expr, $barrier:expr, |$graph:ident| $node:expr) => {
-        match $call.is_recorded() {
-            Err(error) => return $call.refuse(error.at(Location::caller())),
-            Ok(false) => {}
-            Ok(true) => {
-                let mut state = $call.queue.state.lock();
-                // The recording may have ended a moment ago.
-                if let Some(Recorder { recording, nodes }) = &mut state.recorder {
-                    let mut guard = recording.graph.lock();
-                    let $graph = &mut *guard;
-                    let node = $node.id();
-                    let order = ($call.queue.is_in_order(), $barrier);
-                    connect($graph, nodes, node, $call.after, order, Location::caller());
-                    return Event::recorded(node, recording.clone());
-                }
-            }
-        }
-    };
-}
-
-/// Adds a node to a graph of its own, which runs in the order of the queue: for what a device does inside
-/// graphs only.
-macro_rules! run_graph {
-    ($call:expr, |$graph:ident| $node:expr) => {{
-        let mut one_off = Graph::new(&$call.queue.device);
-        let $graph = &mut one_off;
-        $node;
-        $call.run_graph(&one_off)
-    }};
-}
-
-#[track_caller]
-fn barrier(call: &Call<'_>, barrier: Barrier) -> Event {
-    record!(call, barrier, |graph| graph.empty());
-    let (template, location) = (call.queue.next_template(), Location::caller());
-    let command = QueueCommand::on_device(template, hal::Command::Empty, SmallVec::new(), None, location);
-    call.run(command, barrier)
-}
-
-macro_rules! commands {
-    ($($target:tt)*) => {
-        impl $($target)* {
-            /// Launches a kernel. `call` is the kernel with its arguments, as the function made by
-            /// [`kernel!`](crate::kernel!) returns it.
-            ///
-            /// # Errors
-            /// Out of the event: [`InvalidSize`](ErrorKind::InvalidSize) for a range that the device cannot
-            /// launch, or beyond the kernel's [bound](crate::kernel::RangeBound);
-            /// [`InvalidArgument`](ErrorKind::InvalidArgument) for arguments that do not fit, overlap, or
-            /// that the device cannot reach; [`FeatureNotSupported`](ErrorKind::FeatureNotSupported) when
-            /// the kernel has no variant for the device.
-            #[track_caller]
-            pub fn launch(&self, call: impl Into<KernelCall>, range: Range) -> Event {
-                let (to, call) = (self.call(), call.into());
-                // Its closure is the user's, and must not be dropped under the locks of a recording.
-                let _kernel = call.kernel.clone();
-                record!(to, |graph| graph.launch(call, range).on_queue(&to.queue.device));
-                match to.launch(call, range, Location::caller()) {
-                    Ok(command) => to.run(command, Barrier::None),
-                    Err(error) => to.refuse(error.at(Location::caller())),
-                }
-            }
-
-            /// Copies all of `src` to all of `dst`, which has the same length: between buffers, or from or to
-            /// a [`HostBuffer`](crate::HostBuffer). Between devices without a direct path the copy goes
-            /// through the host.
-            ///
-            /// # Errors
-            /// Out of the event: [`InvalidSize`](ErrorKind::InvalidSize) when the lengths differ;
-            /// [`InvalidArgument`](ErrorKind::InvalidArgument) when the two overlap, or are both on the host.
-            #[track_caller]
-            pub fn copy<T: Pod>(&self, src: impl CopySource<T>, dst: impl MemoryArg<T>) -> Event {
-                let to = self.call();
-                record!(to, |graph| graph.copy(&src, &dst));
-                match Transfer::copy(&src, &dst) {
-                    Transfer::Direct(command) if to.reaches(&command) => {
-                        to.run_memory_command(command, Location::caller())
-                    }
-                    _ => run_graph!(to, |graph| graph.copy(&src, &dst)),
-                }
-            }
-
-            /// Copies a rectangle; see [`RectCopy`]. Operands as for [`copy`](Self::copy), without the
-            /// condition on lengths.
-            ///
-            /// # Errors
-            /// Out of the event: [`InvalidSize`](ErrorKind::InvalidSize) when a rectangle is empty, overlaps
-            /// itself or is not inside its buffer; those of [`copy`](Self::copy).
-            #[track_caller]
-            pub fn copy_rect<T: Pod>(
-                &self,
-                src: impl CopySource<T>,
-                dst: impl MemoryArg<T>,
-                copy: RectCopy,
-            ) -> Event {
-                let to = self.call();
-                record!(to, |graph| graph.copy_rect(&src, &dst, copy));
-                match Transfer::rect(&src, &dst, copy) {
-                    Transfer::Direct(command) if to.reaches(&command) => {
-                        to.run_memory_command(command, Location::caller())
-                    }
-                    _ => run_graph!(to, |graph| graph.copy_rect(&src, &dst, copy)),
-                }
-            }
-
-            /// Writes `elements`, of which the command keeps a copy, to all of `dst`.
-            ///
-            /// # Errors
-            /// Out of the event: those of [`copy`](Self::copy), and
-            /// [`OutOfMemory`](ErrorKind::OutOfMemory).
-            #[track_caller]
-            pub fn write<T: Pod>(&self, dst: &Buffer<T>, elements: &[T]) -> Event {
-                match dst.device().host_buffer_from(elements) {
-                    Ok(staging) => self.copy(&staging, dst),
-                    Err(error) => {
-                        let to = self.call();
-                        let error = error.in_node(CommandKind::BufferWrite.name()).at(Location::caller());
-                        record!(to, |graph| graph.refuse(CommandKind::BufferWrite, error));
-                        to.refuse(error)
-                    }
-                }
-            }
-
-            /// Fills all of `dst` with `value`.
-            #[track_caller]
-            pub fn fill<T: Pod>(&self, dst: &Buffer<T>, value: T) -> Event {
-                self.fill_pattern(dst, &[value])
-            }
-
-            /// Fills all of `dst` with a pattern of any number of elements, repeated.
-            ///
-            /// # Errors
-            /// Out of the event: [`InvalidSize`](ErrorKind::InvalidSize) when the pattern is empty or does
-            /// not divide the buffer.
-            #[track_caller]
-            pub fn fill_pattern<T: Pod>(&self, dst: &Buffer<T>, pattern: &[T]) -> Event {
-                let to = self.call();
-                record!(to, |graph| graph.fill_pattern(dst, pattern));
-                to.run_memory_command(MemoryCommand::fill(dst, pattern), Location::caller())
-            }
-
-            /// Hints that `buffer` will soon be used. A device without use for it keeps the order only.
-            #[track_caller]
-            pub fn prefetch<T: Pod>(&self, buffer: &Buffer<T>) -> Event {
-                let to = self.call();
-                record!(to, |graph| graph.prefetch(buffer));
-                to.run_memory_command(MemoryCommand::prefetch(buffer), Location::caller())
-            }
-
-            /// Hints how `buffer` will be used. A device without use for it keeps the order only.
-            #[track_caller]
-            pub fn advise<T: Pod>(&self, buffer: &Buffer<T>, advice: Advice) -> Event {
-                let to = self.call();
-                record!(to, |graph| graph.advise(buffer, advice));
-                to.run_memory_command(MemoryCommand::advise(buffer, advice), Location::caller())
-            }
-
-            /// Runs a host task: an async closure that becomes a spawned tokio task, once what it comes after
-            /// is complete. Accesses and closure as for [`Graph::host_task`](crate::Graph::host_task).
+macro_rules! queue_verbs {
+    ($receiver:ty) => {
+        verbs! {
+            impl $receiver { [&] self -> Event, "Enqueues", "Out of the event" }
+            host_task:
+            /// Accesses and closure as for [`Graph::host_task`](crate::Graph::host_task).
             ///
             /// # Errors
             /// Out of the event: [`InvalidArgument`](ErrorKind::InvalidArgument) when the accesses overlap
             /// and one of them writes; [`InvalidOperation`](ErrorKind::InvalidOperation) outside a tokio
             /// runtime; those of the closure.
-            #[track_caller]
-            pub fn host_task<A, F, R>(&self, accesses: A, closure: F) -> Event
-            where
-                A: HostAccesses,
-                F: FnOnce(A::Views) -> R + Clone + Send + Sync + 'static,
-                R: Future + Send + 'static,
-                R::Output: TaskOutput,
-            {
-                let (to, declared) = (self.call(), accesses.declared());
-                let task = Arc::new(HostTask::new(accesses, closure));
-                record!(to, |graph| graph.add_host_task(declared, task.clone()));
-                to.run_host_task(declared, task, Location::caller())
-            }
-
-            /// Runs a host task whose closure blocks or computes for long, on tokio's blocking pool.
-            /// Otherwise as [`host_task`](Self::host_task).
-            #[track_caller]
-            pub fn host_task_blocking<A, F, R>(&self, accesses: A, closure: F) -> Event
-            where
-                A: HostAccesses,
-                F: FnOnce(A::Views) -> R + Clone + Send + Sync + 'static,
-                R: TaskOutput,
-            {
-                let (to, declared) = (self.call(), accesses.declared());
-                let task = Arc::new(HostTask::blocking(accesses, closure));
-                record!(to, |graph| graph.add_host_task(declared, task.clone()));
-                to.run_host_task(declared, task, Location::caller())
-            }
-
+            sub_graph:
             /// Runs all of a graph: while the queue records, a copy of it as it is now, as one node.
             /// Otherwise the graph is finalized and submitted in the order of the queue; an executable that
             /// is kept and [submitted](Self::submit) again costs less.
             ///
             /// # Errors
             /// Out of the event: those of [`finalize`](crate::Graph::finalize) and of the submission.
-            #[track_caller]
-            pub fn sub_graph(&self, graph: &Graph) -> Event {
-                let to = self.call();
-                let now = to.snapshots([graph]);
-                record!(to, |recorded| match &now {
-                    Ok(now) => recorded.sub_graph(now.as_ref().map_or(graph, |[now]| now)),
-                    Err(error) => recorded.refuse(CommandKind::SubGraph, error.clone()),
-                });
-                to.run_graph(graph)
-            }
-
-            /// Runs a copy of `then`, if `flag` is not 0 when its turn comes. See
-            /// [`Graph::if_nonzero`](crate::Graph::if_nonzero).
+            if_nonzero:
+            /// See [`Graph::if_nonzero`](crate::Graph::if_nonzero).
             ///
             /// # Errors
             /// Out of the event: those of [`Graph::if_nonzero`](crate::Graph::if_nonzero).
-            #[track_caller]
-            pub fn if_nonzero(&self, flag: impl MemoryArg<u32>, then: &Graph) -> Event {
-                let to = self.call();
-                let now = to.snapshots([then]);
-                record!(to, |graph| match &now {
-                    Ok(now) => graph.if_nonzero(&flag, now.as_ref().map_or(then, |[then]| then)),
-                    Err(error) => graph.refuse(CommandKind::Empty, error.clone()),
-                });
-                run_graph!(to, |graph| graph.if_nonzero(&flag, then))
-            }
-
-            /// Runs a copy of `then` if `flag` is not 0, else one of `otherwise`. See
-            /// [`Graph::if_nonzero_else`](crate::Graph::if_nonzero_else).
-            ///
-            /// # Errors
-            /// Out of the event: those of [`Graph::if_nonzero`](crate::Graph::if_nonzero).
-            #[track_caller]
-            pub fn if_nonzero_else(
-                &self,
-                flag: impl MemoryArg<u32>,
-                then: &Graph,
-                otherwise: &Graph,
-            ) -> Event {
-                let to = self.call();
-                let now = to.snapshots([then, otherwise]);
-                record!(to, |graph| match &now {
-                    Ok(Some([then, otherwise])) => graph.if_nonzero_else(&flag, then, otherwise),
-                    Ok(None) => graph.if_nonzero_else(&flag, then, otherwise),
-                    Err(error) => graph.refuse(CommandKind::Empty, error.clone()),
-                });
-                run_graph!(to, |graph| graph.if_nonzero_else(&flag, then, otherwise))
-            }
-
-            /// Runs a copy of `body` again and again as long as `flag` is not 0. See
-            /// [`Graph::while_nonzero`](crate::Graph::while_nonzero).
+            while_nonzero:
+            /// See [`Graph::while_nonzero`](crate::Graph::while_nonzero).
             ///
             /// # Errors
             /// Out of the event: those of [`Graph::while_nonzero`](crate::Graph::while_nonzero).
-            #[track_caller]
-            pub fn while_nonzero(&self, flag: impl MemoryArg<u32>, body: &Graph) -> Event {
-                let to = self.call();
-                let now = to.snapshots([body]);
-                record!(to, |graph| match &now {
-                    Ok(now) => graph.while_nonzero(&flag, now.as_ref().map_or(body, |[body]| body)),
-                    Err(error) => graph.refuse(CommandKind::Empty, error.clone()),
-                });
-                run_graph!(to, |graph| graph.while_nonzero(&flag, body))
-            }
+        }
 
+        impl $receiver {
             /// A barrier: comes after all commands of this queue so far, and after the wait list. All later
             /// commands of the queue come after it.
             ///
             /// On an in-order queue it changes no order; its event tells of all commands so far.
             #[track_caller]
             pub fn barrier(&self) -> Event {
-                barrier(&self.call(), Barrier::All)
+                self.call().barrier(Barrier::All)
             }
 
             /// Submits an executable in the order of the queue: on an in-order queue it comes after the
@@ -354,12 +115,17 @@ macro_rules! commands {
             pub fn submit(&self, executable: &ExecutableGraph) -> Submission {
                 self.call().submit(executable)
             }
+
+            #[track_caller]
+            fn push(&self, new: NewNode<'_>) -> Event {
+                self.call().push(new)
+            }
         }
     };
 }
 
-commands!(Queue);
-commands!(CommandBuilder<'_>);
+queue_verbs!(Queue);
+queue_verbs!(CommandBuilder<'_>);
 
 /// A queue, and what the next command comes after.
 struct Call<'q> {
@@ -380,15 +146,67 @@ impl Call<'_> {
         }
     }
 
-    /// Graphs that are to become parts of the recorded one, with the present values of their parameters, if
-    /// the command is recorded. The bounds of kernels are code of the user's, so this comes before the locks
-    /// of the recording.
-    fn snapshots<const N: usize>(&self, graphs: [&Graph; N]) -> Result<Option<[Graph; N]>> {
-        if !self.is_recorded()? {
-            return Ok(None);
+    #[track_caller]
+    fn push(&self, new: NewNode<'_>) -> Event {
+        if let Some(event) = self.record(&new, Barrier::None) {
+            return event;
         }
-        let all: Vec<_> = graphs.iter().map(|graph| graph.snapshot()).collect::<Result<_>>()?;
-        Ok(all.try_into().ok())
+        let location = Location::caller();
+        match new {
+            NewNode::Launch(call, range) => match self.launch(call, range, location) {
+                Ok(command) => self.run(command, Barrier::None),
+                Err(error) => self.refuse(error.at(location)),
+            },
+            NewNode::Memory(command) => self.run_memory_command(command, location),
+            NewNode::Copy(Transfer::Direct(command)) if self.reaches(&command) => {
+                self.run_memory_command(command, location)
+            }
+            NewNode::HostTask(declared, task) => self.run_host_task(declared, task, location),
+            NewNode::SubGraph(graph) => self.run_graph(graph),
+            // A device does the others inside graphs only.
+            new => {
+                let mut graph = Graph::new(&self.queue.device);
+                graph.push(new);
+                self.run_graph(&graph)
+            }
+        }
+    }
+
+    #[track_caller]
+    fn barrier(&self, barrier: Barrier) -> Event {
+        if let Some(event) = self.record(&NewNode::Empty, barrier) {
+            return event;
+        }
+        let (template, location) = (self.queue.next_template(), Location::caller());
+        let command = QueueCommand::on_device(template, hal::Command::Empty, SmallVec::new(), None, location);
+        self.run(command, barrier)
+    }
+
+    /// If the queue records, adds the node to the graph and returns its event.
+    #[track_caller]
+    fn record(&self, new: &NewNode<'_>, barrier: Barrier) -> Option<Event> {
+        match self.is_recorded() {
+            Err(error) => return Some(self.refuse(error.at(Location::caller()))),
+            Ok(false) => return None,
+            Ok(true) => {}
+        }
+        // The bounds of kernels are code of the user's, so this comes before the locks. What is pushed is a
+        // clone, so that nothing of the user's is dropped under them.
+        let graphs = new.snapshots();
+        let mut state = self.queue.state.lock();
+        // The recording may have ended a moment ago.
+        let Recorder { recording, nodes } = state.recorder.as_mut()?;
+        let mut guard = recording.graph.lock();
+        let graph = &mut *guard;
+        let node = match (&graphs, new) {
+            (Ok(_), NewNode::Launch(..)) => graph.push(new.clone()).on_queue(&self.queue.device).id(),
+            (Ok(graphs), _) => graph.push(new.with_graphs(graphs)).id(),
+            (Err(error), NewNode::SubGraph(_)) => graph.refuse(CommandKind::SubGraph, error.clone()).id(),
+            (Err(error), _) => graph.refuse(CommandKind::Empty, error.clone()).id(),
+        };
+        let order = (self.queue.is_in_order(), barrier);
+        connect(graph, nodes, node, self.after, order, Location::caller());
+        Some(Event::recorded(node, recording.clone()))
     }
 
     /// Whether the queue's device can use all the memory of a command.
