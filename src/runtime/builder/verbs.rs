@@ -35,40 +35,46 @@ macro_rules! verbs {
         while_nonzero: $(#[$while_nonzero:meta])*
     ) => {
         impl $receiver {
-            #[doc = concat!($does, " a launch of a kernel. `call` is the kernel with its arguments, as the")]
-            /// function made by [`kernel!`](crate::kernel!) returns it.
+            #[doc = $does]
+            /// a launch of a kernel. `call` is the kernel with its arguments, as the function made
+            /// by [`kernel!`](crate::kernel!) returns it.
             ///
             /// # Errors
-            #[doc = concat!($errors, ": [`InvalidSize`](crate::ErrorKind::InvalidSize) for a range that no")]
-            /// device can launch, or beyond the kernel's [bound](crate::kernel::RangeBound);
-            /// [`InvalidArgument`](crate::ErrorKind::InvalidArgument) for arguments that do not fit, overlap,
-            /// or that the device cannot reach;
-            /// [`FeatureNotSupported`](crate::ErrorKind::FeatureNotSupported) when the kernel has no variant
-            /// for the device.
+            #[doc = $errors]
+            /// [`InvalidSize`](crate::ErrorKind::InvalidSize) for a range that no device can
+            /// launch, or beyond the kernel's [bound](crate::kernel::RangeBound);
+            /// [`InvalidArgument`](crate::ErrorKind::InvalidArgument) for arguments that do not
+            /// fit, overlap, or that the device cannot reach;
+            /// [`FeatureNotSupported`](crate::ErrorKind::FeatureNotSupported) when the kernel has
+            /// no variant for the device.
             #[track_caller]
             pub fn launch($($by)* $self, call: impl Into<KernelCall>, range: Range) -> $output {
                 $self.push(NewNode::Launch(call.into(), range))
             }
 
-            #[doc = concat!($does, " a copy of all of `src` to all of `dst`, which has the same length:")]
-            /// between buffers, or from or to a [`HostBuffer`](crate::HostBuffer) (a buffer write or read).
-            /// Between devices without a direct path it goes through the host.
+            #[doc = $does]
+            /// a copy of all of `src` to all of `dst`, which has the same length: between buffers,
+            /// or from or to a [`HostBuffer`](crate::HostBuffer) (a buffer write or read). Between
+            /// devices without a direct path it goes through the host.
             ///
             /// # Errors
-            #[doc = concat!($errors, ": [`InvalidSize`](crate::ErrorKind::InvalidSize) when the lengths")]
-            /// differ; [`InvalidArgument`](crate::ErrorKind::InvalidArgument) when the two overlap, or are
+            #[doc = $errors]
+            /// [`InvalidSize`](crate::ErrorKind::InvalidSize) when the lengths differ;
+            /// [`InvalidArgument`](crate::ErrorKind::InvalidArgument) when the two overlap, or are
             /// both on the host.
             #[track_caller]
             pub fn copy<T: Pod>($($by)* $self, src: impl CopySource<T>, dst: impl MemoryArg<T>) -> $output {
                 $self.push(NewNode::Copy(Transfer::copy(src, dst)))
             }
 
-            #[doc = concat!($does, " a copy of a rectangle; see [`RectCopy`]. Operands as for")]
-            /// [`copy`](Self::copy), without the condition on lengths.
+            #[doc = $does]
+            /// a copy of a rectangle; see [`RectCopy`]. Operands as for [`copy`](Self::copy),
+            /// without the condition on lengths.
             ///
             /// # Errors
-            #[doc = concat!($errors, ": [`InvalidSize`](crate::ErrorKind::InvalidSize) when a rectangle is")]
-            /// empty, overlaps itself or is not inside its buffer; those of [`copy`](Self::copy).
+            #[doc = $errors]
+            /// [`InvalidSize`](crate::ErrorKind::InvalidSize) when a rectangle is empty, overlaps
+            /// itself or is not inside its buffer; those of [`copy`](Self::copy).
             #[track_caller]
             pub fn copy_rect<T: Pod>(
                 $($by)* $self,
@@ -79,50 +85,56 @@ macro_rules! verbs {
                 $self.push(NewNode::Copy(Transfer::rect(src, dst, copy)))
             }
 
-            #[doc = concat!($does, " a write of `elements`, which are copied at once, to all of `dst`.")]
+            #[doc = $does]
+            /// a write of `elements`, which are copied at once, to all of `dst`.
             ///
             /// # Errors
-            #[doc = concat!($errors, ": those of [`copy`](Self::copy);")]
-            /// [`InvalidSize`](crate::ErrorKind::InvalidSize) without elements;
-            /// [`OutOfMemory`](crate::ErrorKind::OutOfMemory).
+            #[doc = $errors]
+            /// those of [`copy`](Self::copy); [`InvalidSize`](crate::ErrorKind::InvalidSize)
+            /// without elements; [`OutOfMemory`](crate::ErrorKind::OutOfMemory).
             #[track_caller]
             pub fn write<T: Pod>($($by)* $self, dst: &Buffer<T>, elements: &[T]) -> $output {
                 $self.push(NewNode::write(dst, elements))
             }
 
-            #[doc = concat!($does, " a fill of all of `dst` with `value`.")]
+            #[doc = $does]
+            /// a fill of all of `dst` with `value`.
             #[track_caller]
             pub fn fill<T: Pod>($($by)* $self, dst: &Buffer<T>, value: T) -> $output {
                 $self.fill_pattern(dst, &[value])
             }
 
-            #[doc = concat!($does, " a fill of all of `dst` with a pattern of any number of elements,")]
-            /// repeated.
+            #[doc = $does]
+            /// a fill of all of `dst` with a pattern of any number of elements, repeated.
             ///
             /// # Errors
-            #[doc = concat!($errors, ": [`InvalidSize`](crate::ErrorKind::InvalidSize) when the pattern is")]
-            /// empty or does not divide the buffer.
+            #[doc = $errors]
+            /// [`InvalidSize`](crate::ErrorKind::InvalidSize) when the pattern is empty or does not
+            /// divide the buffer.
             #[track_caller]
             pub fn fill_pattern<T: Pod>($($by)* $self, dst: &Buffer<T>, pattern: &[T]) -> $output {
                 $self.push(NewNode::Memory(MemoryCommand::fill(dst, pattern)))
             }
 
-            #[doc = concat!($does, " a hint that `buffer` will soon be used. A device without use for it")]
-            /// keeps the order only.
+            #[doc = $does]
+            /// a hint that `buffer` will soon be used. A device without use for it keeps the order
+            /// only.
             #[track_caller]
             pub fn prefetch<T: Pod>($($by)* $self, buffer: &Buffer<T>) -> $output {
                 $self.push(NewNode::Memory(MemoryCommand::prefetch(buffer)))
             }
 
-            #[doc = concat!($does, " a hint on how `buffer` will be used. A device without use for it keeps")]
-            /// the order only.
+            #[doc = $does]
+            /// a hint on how `buffer` will be used. A device without use for it keeps the order
+            /// only.
             #[track_caller]
             pub fn advise<T: Pod>($($by)* $self, buffer: &Buffer<T>, advice: Advice) -> $output {
                 $self.push(NewNode::Memory(MemoryCommand::advise(buffer, advice)))
             }
 
-            #[doc = concat!($does, " a host task: an async closure that runs as a spawned tokio task when")]
-            /// everything before it is complete.
+            #[doc = $does]
+            /// a host task: an async closure that runs as a spawned tokio task when everything
+            /// before it is complete.
             $(#[$host_task])*
             #[track_caller]
             pub fn host_task<A, F, R>($($by)* $self, accesses: A, closure: F) -> $output
@@ -136,8 +148,9 @@ macro_rules! verbs {
                 $self.push(NewNode::HostTask(declared, Arc::new(HostTask::new(accesses, closure))))
             }
 
-            #[doc = concat!($does, " a host task whose closure blocks or computes for long: it runs on tokio's")]
-            /// blocking pool. Otherwise as [`host_task`](Self::host_task).
+            #[doc = $does]
+            /// a host task whose closure blocks or computes for long: it runs on tokio's blocking
+            /// pool. Otherwise as [`host_task`](Self::host_task).
             #[track_caller]
             pub fn host_task_blocking<A, F, R>($($by)* $self, accesses: A, closure: F) -> $output
             where
@@ -155,15 +168,17 @@ macro_rules! verbs {
                 $self.push(NewNode::SubGraph(graph))
             }
 
-            #[doc = concat!($does, " a conditional: when its turn comes, a copy of `then` as it is now runs, if")]
-            /// `flag` is not 0.
+            #[doc = $does]
+            /// a conditional: when its turn comes, a copy of `then` as it is now runs, if `flag` is
+            /// not 0.
             $(#[$if_nonzero])*
             #[track_caller]
             pub fn if_nonzero($($by)* $self, flag: impl MemoryArg<u32>, then: &Graph) -> $output {
                 $self.push(NewNode::control(flag, [then], false))
             }
 
-            /// As [`if_nonzero`](Self::if_nonzero), with a copy of `otherwise` to run if `flag` is 0.
+            /// As [`if_nonzero`](Self::if_nonzero), with a copy of `otherwise` to run if `flag` is
+            /// 0.
             ///
             /// # Errors
             /// As [`if_nonzero`](Self::if_nonzero).
@@ -177,8 +192,9 @@ macro_rules! verbs {
                 $self.push(NewNode::control(flag, [then, otherwise], false))
             }
 
-            #[doc = concat!($does, " a loop: when its turn comes, a copy of `body` as it is now runs again and")]
-            /// again as long as `flag` is not 0. The flag is read before each iteration, the first one
+            #[doc = $does]
+            /// a loop: when its turn comes, a copy of `body` as it is now runs again and again as
+            /// long as `flag` is not 0. The flag is read before each iteration, the first one
             /// included.
             $(#[$while_nonzero])*
             #[track_caller]
@@ -192,7 +208,7 @@ macro_rules! verbs {
 pub(crate) use verbs;
 
 verbs! {
-    impl Graph { [&mut] self -> NodeBuilder<'_>, "Adds", "At finalize" }
+    impl Graph { [&mut] self -> NodeBuilder<'_>, "Adds", "At finalize:" }
     host_task:
     /// It runs once per run, and may await anything.
     ///

@@ -68,7 +68,7 @@ impl Debug for CommandBuilder<'_> {
 macro_rules! queue_verbs {
     ($receiver:ty) => {
         verbs! {
-            impl $receiver { [&] self -> Event, "Enqueues", "Out of the event" }
+            impl $receiver { [&] self -> Event, "Enqueues", "Out of the event:" }
             host_task:
             /// Accesses and closure as for [`Graph::host_task`](crate::Graph::host_task).
             ///
