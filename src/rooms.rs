@@ -3,7 +3,7 @@
 pub use crate::runtime::{dlpack, kernel, timeline};
 
 pub mod capabilities {
-    //! What a device can do, and which one it is.
+    //! The capabilities of a device, and its description.
     //!
     //! Drivers differ: one updates kernels but not copies, one keeps no times, one allows work-groups of 256
     //! work-items. [`finalize`](crate::Graph::finalize) refuses by name what a device lacks, so most programs
@@ -30,7 +30,7 @@ pub mod capabilities {
 }
 
 pub mod host_task {
-    //! What a host task declares, and what it returns.
+    //! The declarations and results of host tasks.
     //!
     //! [`read`](crate::read) and [`write`](crate::write()) declare which host buffers the closure of a
     //! [host task](crate::Graph::host_task) uses, and the closure gets a view of each. The traits say what
@@ -107,7 +107,7 @@ pub mod interop {
 }
 
 pub mod memory {
-    //! What commands take as memory, and how they use it.
+    //! Memory as commands take it, and how they use it.
     //!
     //! [`Buffer`](crate::Buffer) and [`HostBuffer`](crate::HostBuffer) are at the root. Here is what else is
     //! about memory: boxes of an image ([`RectCopy`]), intermediate results of several executables in one

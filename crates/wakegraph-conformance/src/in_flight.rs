@@ -10,7 +10,7 @@ use std::sync::Arc;
 use wakegraph::hal::{Event, EventStatus};
 
 thread_local! {
-    /// What this thread's test has enqueued, if it has to be over at its end. Threads that tests
+    /// Events that this thread's test has enqueued, if they have to end before it. Threads that tests
     /// start are not examined.
     static ENQUEUED: RefCell<Option<Vec<Arc<dyn Event>>>> = const { RefCell::new(None) };
 }

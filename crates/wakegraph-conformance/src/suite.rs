@@ -1,4 +1,4 @@
-//! What the tests need, the devices that they run on, and the trials that follow.
+//! The needs of tests, the devices that they run on, and the trials that follow.
 
 use std::borrow::Cow;
 use std::cell::Cell;
@@ -13,7 +13,7 @@ use wakegraph::{Device, Result, hal};
 
 use crate::in_flight;
 
-/// What a test asks of the device it runs on.
+/// A requirement of a test to the device that it runs on.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Need {
     /// Commands do what they say.
@@ -38,7 +38,7 @@ pub enum Need {
     /// Two kernels that nothing orders are sure to run at the same time. OpenCL and CUDA promise
     /// that of none.
     Concurrency,
-    /// What is in flight may be dropped, which the contract does not ask for.
+    /// Objects in flight may be dropped, which the contract does not ask for.
     DeferredDrops,
     /// Commands that use different parts of one allocation need no order.
     ConcurrentParts,
@@ -63,7 +63,7 @@ impl Need {
         matches!(self, Self::InOrderQueue | Self::ConcurrentParts)
     }
 
-    /// What a device without it lacks.
+    /// The name of what a device without it lacks.
     fn name(self) -> &'static str {
         match self {
             Self::Results => "commands that do what they say",
@@ -90,7 +90,7 @@ pub struct Test {
     pub topic: &'static str,
     /// The function.
     pub name: &'static str,
-    /// What the test asks of its device.
+    /// The requirements of the test to its device.
     pub needs: &'static [Need],
     pub(crate) run: fn(&Setup),
 }
@@ -145,7 +145,7 @@ pub struct Variant {
     pub backend: &'static str,
     /// The name of the device or devices.
     pub device: Cow<'static, str>,
-    /// What the devices can show.
+    /// The requirements that the devices meet.
     pub can: &'static [Need],
     /// Whether it has to be there where `WAKEGRAPH_REQUIRE` lists its backend.
     pub is_required_with_backend: bool,
@@ -177,7 +177,7 @@ static REACTORS: LazyLock<Runtime> = LazyLock::new(|| {
     builder.worker_threads(1).enable_all().build().expect("a tokio runtime")
 });
 
-/// The same devices with their reactors on a runtime, where they are polled.
+/// Opens the devices with their reactors on a runtime, where they are polled.
 fn polled_in_runtime(variant: &Variant) -> Option<Vec<Device>> {
     let devices: Vec<_> = (variant.open)().ok()?.into_iter().map(Device::from_hal).collect();
     let [device] = &devices[..] else { return None };

@@ -25,7 +25,7 @@ impl Turnstile {
         Self(Arc::default())
     }
 
-    /// What the kernel `hold` is given.
+    /// The argument of the kernel `hold`.
     pub(crate) fn address(&self) -> u64 {
         Arc::as_ptr(&self.0).expose_provenance() as u64
     }
@@ -62,7 +62,7 @@ impl Drop for Turnstile {
     }
 }
 
-/// What the kernel `hold` does, on the host.
+/// The kernel `hold` on the host.
 pub(crate) fn hold(turnstile: u64) {
     let state = words(turnstile, 2);
     let turn = state[ARRIVED].fetch_add(1, Ordering::SeqCst);
@@ -89,7 +89,7 @@ impl List {
         Some(Self::Device(MemoryView::whole(memory)))
     }
 
-    /// What the kernel `note` is given.
+    /// The argument of the kernel `note`.
     pub(crate) fn address(&self) -> u64 {
         match self {
             Self::Test(words) => Arc::as_ptr(words).cast::<AtomicU32>().expose_provenance() as u64,
@@ -132,7 +132,7 @@ impl Drop for List {
     }
 }
 
-/// What the kernel `note` does, on the host.
+/// The kernel `note` on the host.
 pub(crate) fn note(list: u64, room: u32, id: u32) {
     let words = words(list, 1 + room as usize);
     let place = words[0].fetch_add(1, Ordering::SeqCst) as usize;

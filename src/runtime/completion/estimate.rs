@@ -12,7 +12,7 @@ pub(crate) struct Estimate {
     pub(crate) deviation: u64,
 }
 
-/// What a run shows about the time that its partition takes, in nanoseconds.
+/// An observation of the time that a partition takes, in nanoseconds.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Sample {
     /// It was seen in flight just before it was seen to have ended.

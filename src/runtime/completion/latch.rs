@@ -1,6 +1,5 @@
 //! A one-way flag that tasks can wait for.
 
-use std::any::Any;
 use std::future::Future;
 use std::mem;
 use std::pin::Pin;
@@ -165,7 +164,7 @@ impl Latch {
     }
 
     /// Drops a value when the flag is set, on a thread for such drops. Gives it back if the flag is set.
-    pub(crate) fn drop_when_set(&self, value: Box<dyn Any + Send>) -> Option<Box<dyn Any + Send>> {
+    pub(crate) fn drop_when_set(&self, value: Box<dyn Send>) -> Option<Box<dyn Send>> {
         let later = Arc::new(DropWhenWoken(parking_lot::Mutex::new(Some(value))));
         let waker = Waker::from(later.clone());
         // The slot in the list stays until the flag is set.
@@ -175,7 +174,7 @@ impl Latch {
 }
 
 /// A value that is dropped by a wakeup.
-struct DropWhenWoken(parking_lot::Mutex<Option<Box<dyn Any + Send>>>);
+struct DropWhenWoken(parking_lot::Mutex<Option<Box<dyn Send>>>);
 
 impl Wake for DropWhenWoken {
     fn wake(self: Arc<Self>) {

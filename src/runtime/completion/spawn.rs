@@ -41,7 +41,7 @@ pub(crate) fn spawn(
     spawn_at(handle, name, None, task);
 }
 
-/// The same for a task that belongs to code at `location`, by default the caller.
+/// Spawns a task that belongs to code at `location`, by default the caller.
 #[cfg(all(tokio_unstable, feature = "tokio-console"))]
 #[track_caller]
 pub(crate) fn spawn_at(
@@ -60,7 +60,7 @@ pub(crate) fn spawn_at(
     }
 }
 
-/// The same for a task that belongs to code at `location`, by default the caller.
+/// Spawns a task that belongs to code at `location`, by default the caller.
 #[cfg(not(all(tokio_unstable, feature = "tokio-console")))]
 #[track_caller]
 pub(crate) fn spawn_at(

@@ -125,7 +125,7 @@ mod tests {
     }
 
     #[test]
-    fn submissions_that_end_while_they_are_looked_at_share_a_slice() {
+    fn submissions_that_end_while_they_are_polled_share_a_slice() {
         let (mut budget, mut now) = (SpinBudget::FULL, Instant::now());
         let mut spun = Duration::ZERO;
         for _ in 0..10 {

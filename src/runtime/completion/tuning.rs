@@ -13,8 +13,8 @@ use crate::runtime::completion::wake_policy::WakePolicy;
 pub(crate) struct Tuning {
     /// How long before the estimated end polling begins.
     pub(crate) poll_lead: Duration,
-    /// The same for long work that always takes the same time, beside three mean deviations: how long a
-    /// thread takes to wake up.
+    /// The lead of polls for long work that always takes the same time, beside three mean deviations: how
+    /// long a thread takes to wake up.
     pub(crate) wake_lead: Duration,
     /// For work so long that this part of it (a divisor) is more than `poll_lead`, polling begins that
     /// part of it before the estimated end, but at most the duration before it.
@@ -80,7 +80,7 @@ const EFFICIENT: Tuning = Tuning {
 /// How many mean deviations before the mean an end has to be expected.
 const DEVIATIONS: u32 = 3;
 
-/// What part of its time the poll of one of many queues can wait for others, a divisor.
+/// The part of its time that the poll of one of many queues can wait for others, a divisor.
 const SHARED_WINDOW: u64 = 32;
 
 /// When to poll the oldest entry of a queue, in nanoseconds from when it became the oldest.

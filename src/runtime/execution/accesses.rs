@@ -8,7 +8,7 @@ use wakegraph_hal::{Access, AccessMode};
 
 use crate::runtime::resource::allocation::Allocation;
 
-/// What one executable, guard or command does to one allocation, [`merged`]. Cheap to clone.
+/// The accesses of one executable, guard or command to one allocation, [`merged`]. Cheap to clone.
 #[derive(Clone, Debug)]
 pub(crate) enum MergedAccesses {
     One([Access; 1]),

@@ -40,7 +40,7 @@ pub(crate) struct ExecutableInner {
     pub(crate) scratch: Arc<Places>,
     /// Its device memory when it was finalized: each allocation, with its bytes.
     pub(crate) device_memory: Box<[(ResourceId, u64)]>,
-    /// What an update needs to know, if there can be one; then it keeps the memory alive. Belongs to
+    /// The state of updates, if there can be some; then it keeps the memory alive. Belongs to
     /// `finalize::updatable`.
     pub(crate) updatable: Option<Box<dyn Any + Send + Sync>>,
     /// Why it must not run any more: an update could not be taken back, or a device was lost that may still

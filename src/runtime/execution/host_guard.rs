@@ -268,7 +268,7 @@ accesses!(A B C D E F);
 accesses!(A B C D E F G);
 accesses!(A B C D E F G H);
 
-/// What a host task may return: `()`, or a `Result` whose error becomes the submission's.
+/// The result of a host task: `()`, or a `Result` whose error becomes the submission's.
 #[diagnostic::on_unimplemented(
     message = "a host task cannot return `{Self}`",
     label = "neither `()` nor a `Result`",

@@ -36,7 +36,7 @@ impl RunSource for ExecutableInner {
     }
 }
 
-/// What may have runs on a device.
+/// The executables and queues that may have runs on a device.
 #[derive(Default)]
 struct DeviceWork(Mutex<Sources>);
 
@@ -184,7 +184,7 @@ impl Device {
     }
 }
 
-/// What a submission with a watchdog hears from it.
+/// The way on which a watchdog tells its submission.
 pub(crate) type Alarm = oneshot::Receiver<Error>;
 
 /// A watchdog whose time runs.

@@ -1,4 +1,4 @@
-//! What an executable is, without what it uses: enough to say where in it something happened.
+//! The parts of an executable by name, without the memory: enough to say where in it something happened.
 //!
 //! A profiled submission refers to the labels, not to the executable, so that one that is kept or
 //! forgotten keeps no buffer and no closure alive.

@@ -295,8 +295,8 @@ impl ClockOffset {
         Self { least: offset - error, most: offset + error }
     }
 
-    /// What both say. Where they contradict each other, as a clock has drifted, what the more exact
-    /// one says.
+    /// The bounds that both give. Where they contradict each other, as a clock has drifted, those of the
+    /// more exact one.
     fn joined(self, other: Self) -> Self {
         let both = Self { least: self.least.max(other.least), most: self.most.min(other.most) };
         match both.least <= both.most {

@@ -14,8 +14,8 @@ use crate::runtime::execution::labels::list_names;
 pub struct SubmissionProgress {
     /// Its partitions, in the order of the plan.
     pub partitions: Vec<PartitionProgress>,
-    /// What the submission itself waits for, in words: guards of host buffers, each with the place in the
-    /// source where it was requested, and earlier submissions, commands and updates.
+    /// Descriptions of what the submission itself waits for: guards of host buffers, each with the place in
+    /// the source where it was requested, and earlier submissions, commands and updates.
     pub waits_for: Vec<String>,
 }
 

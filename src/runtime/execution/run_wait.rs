@@ -131,7 +131,8 @@ impl RunWait {
         next
     }
 
-    /// The same for a `slice` of that time at most. `now` is when it began, and then when it polled last.
+    /// Polls until `end`, for a `slice` of that time at most. `now` is when it began, and then when it polled
+    /// last.
     fn poll_until(&mut self, now: &mut Instant, slice: Duration, end: Instant) -> Next {
         let start = *now;
         let gives_way = self.run.waiting.progress() == Progress::HostCores;

@@ -52,7 +52,7 @@ impl Submission {
         }
     }
 
-    /// What the watchdog says, if there is one and it has found the run to hang.
+    /// The watchdog's error, if there is one and it has found the run to hang.
     fn poll_alarm(&mut self, cx: &mut Context<'_>) -> Option<Error> {
         let Poll::Ready(heard) = Pin::new(self.alarm.as_mut()?).poll(cx) else { return None };
         self.alarm = None;

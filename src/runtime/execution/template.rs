@@ -69,7 +69,7 @@ pub(crate) trait RunOwner: Send + Sync {
         None
     }
 
-    /// What the command of a queue is called, and where the user enqueued it.
+    /// The name of a queue's command, and the place where the user enqueued it.
     fn command_label(&self) -> Option<(Cow<'static, str>, &'static Location<'static>)> {
         None
     }

@@ -7,7 +7,7 @@ use wakegraph_hal::fake::{FakeControl, FakeDevice, FakeOptions};
 use wakegraph_hal::{Error, ErrorKind, Range, RangeBound};
 
 use crate::kernel::RawKernel;
-use crate::runtime::execution::run::runs_looked_at;
+use crate::runtime::execution::run::runs_visited;
 use crate::runtime::{Device, Event, Graph, Queue};
 use crate::write;
 
@@ -348,10 +348,10 @@ async fn tasks_behind_a_dropped_guard_look_at_few_runs() {
         queue.host_task((write(&host),), async |(mut host,)| host[0] += 1);
     }
     drop(held);
-    let before = runs_looked_at();
+    let before = runs_visited();
     queue.wait().await.unwrap();
-    let looked_at = runs_looked_at() - before;
-    assert!(looked_at <= 2 * TASKS, "{looked_at}");
+    let visited = runs_visited() - before;
+    assert!(visited <= 2 * TASKS, "{visited}");
     assert_eq!(host.read().await[0], TASKS as u32);
 }
 
@@ -369,7 +369,7 @@ async fn each_search_for_a_guard_tells_all_runs_before() {
         let [second, first] = held;
         let task = || queue.host_task((write(&one), write(&other)), async |_| ());
         let tasks: Vec<_> = (0..TASKS).map(|_| task()).collect();
-        let before = runs_looked_at();
+        let before = runs_visited();
         // From the last to the first, which is the worst order.
         let behind = || tasks.iter().rev().filter(|task| task.run().is_behind_guard()).count();
         assert_eq!(behind(), TASKS);
@@ -377,8 +377,8 @@ async fn each_search_for_a_guard_tells_all_runs_before() {
         assert_eq!(behind(), TASKS);
         drop(second);
         assert_eq!(behind(), 0);
-        let looked_at = runs_looked_at() - before;
-        assert!(looked_at <= 4 * TASKS, "{looked_at}");
+        let visited = runs_visited() - before;
+        assert!(visited <= 4 * TASKS, "{visited}");
         queue.wait().await.unwrap();
     }
 }

@@ -276,7 +276,7 @@ impl Counting {
     }
 }
 
-/// What a buffer holds when each of these places inside its margins has been counted once.
+/// The contents of a buffer when each of these places inside its margins has been counted once.
 fn counted(places: &[usize], len: usize) -> Vec<u32> {
     let mut all = vec![MARK; MARGIN + len + MARGIN];
     all[MARGIN..][..len].fill(0);

@@ -64,7 +64,7 @@ struct Node {
     enabled: bool,
 }
 
-/// What updates name a node by.
+/// The names of a node in updates.
 struct Handle {
     path: NodePath,
     param: Option<DynamicParam<u32>>,
@@ -221,7 +221,7 @@ fn flattened(nodes: &mut [Node]) -> Vec<&mut Node> {
     all
 }
 
-/// What a graph of the same topology has in the place of the node.
+/// Turns the node into one that a graph of the same topology may have in its place.
 fn vary(node: &mut Node, random: &mut Random) {
     node.enabled = true;
     match &mut node.op {

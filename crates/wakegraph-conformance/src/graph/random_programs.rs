@@ -155,7 +155,7 @@ impl Kernel {
         }
     }
 
-    /// What it writes.
+    /// The part that it writes.
     fn out(self) -> Part {
         match self {
             Self::Mix { x, .. } | Self::Add { x, .. } => x,
@@ -341,7 +341,7 @@ fn issue(
     events
 }
 
-/// What a node does.
+/// The work of a node.
 #[derive(Clone, Debug)]
 enum Step {
     Kernel(Kernel),
@@ -358,7 +358,7 @@ enum Step {
     If { flag: Part, then: Vec<Step>, otherwise: Option<Vec<Step>> },
 }
 
-/// What an updated kernel does with a part of a buffer.
+/// The use of a part of a buffer by an updated kernel.
 #[derive(Clone, Copy, Debug)]
 struct Use {
     part: Part,
@@ -377,7 +377,7 @@ struct World {
     visible: usize,
 }
 
-/// What the memory should hold.
+/// The expected contents of the memory.
 #[derive(Clone)]
 struct Model {
     buffers: Vec<[u32; LEN]>,
@@ -565,7 +565,7 @@ impl Step {
         }
     }
 
-    /// The same nodes with other numbers, for an update of everything.
+    /// Copies the nodes with other numbers, for an update of everything.
     fn renumbered(&self, random: &mut Random) -> Self {
         let all = |steps: &[Self], random: &mut Random| -> Vec<Self> {
             steps.iter().map(|step| step.renumbered(random)).collect()
@@ -616,7 +616,7 @@ impl Step {
     }
 }
 
-/// What a host task makes of an element.
+/// The result of a host task for an element.
 fn task(to: u32, from: u32, n: u32) -> u32 {
     to.wrapping_mul(33).wrapping_add(n.wrapping_mul(from))
 }

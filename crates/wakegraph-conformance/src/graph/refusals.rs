@@ -1,4 +1,4 @@
-//! What is refused before anything runs: the first mistake comes out of `finalize`, with its place
+//! Mistakes that are refused before anything runs: the first one comes out of `finalize`, with its place
 //! in the source.
 #![expect(unsafe_code, reason = "declares device code")]
 

@@ -9,7 +9,7 @@ use crate::suite::{Need, Setup, lacks, tests};
 tests!("copies": &[Need::Results] => [copies_reads_and_writes, parts_leave_the_rest_alone, random_parts,
     usm_copies, usm_fills, hints_change_nothing]);
 
-/// What a device lacks whose memory has no addresses.
+/// The name of what a device lacks whose memory has no addresses.
 const POINTERS: &str = "pointers to memory";
 
 fn copies_reads_and_writes(setup: &Setup) {

@@ -1,4 +1,4 @@
-//! What devices, queues and command-buffers say about themselves.
+//! Descriptions that devices, queues and command-buffers give of themselves.
 
 use std::num::NonZeroUsize;
 

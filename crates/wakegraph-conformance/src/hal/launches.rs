@@ -33,12 +33,12 @@ pub(crate) fn words(view: &MemoryView) -> Vec<u32> {
     read(view).chunks_exact(4).map(|bytes| u32::from_ne_bytes(bytes.try_into().unwrap())).collect()
 }
 
-/// What `mix` makes of a number.
+/// The result of `mix` for a number.
 pub(crate) fn mixed(x: u32, n: u32) -> u32 {
     x.wrapping_mul(31).wrapping_add(n)
 }
 
-/// What `grind` makes of a number.
+/// The result of `grind` for a number.
 pub(crate) fn ground(x: u32) -> u32 {
     (0..ROUNDS).fold(x, |x, _| x.wrapping_mul(1_664_525).wrapping_add(1_013_904_223))
 }

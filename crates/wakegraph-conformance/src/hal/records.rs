@@ -16,7 +16,7 @@ pub(crate) struct Record {
     seen: MemoryView,
 }
 
-/// What the launches since the last call saw.
+/// Counts of what the launches since the last call saw.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Seen {
     /// Work-items of all of them.
@@ -62,7 +62,7 @@ impl Record {
         vec![number(n), KernelArg::Memory(self.items.clone()), KernelArg::Memory(self.seen.clone())]
     }
 
-    /// What has been written down; all of it is 0 again after that.
+    /// Returns what has been written down, and sets all of it to 0.
     pub(crate) fn take(&self) -> Seen {
         let seen = read(&self.seen);
         let seen: Vec<u64> =

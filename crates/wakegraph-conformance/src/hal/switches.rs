@@ -222,7 +222,7 @@ fn times_of_disabled_commands(setup: &Setup) {
     }
 }
 
-/// What only orders has no handle; what is no kernel has no arguments.
+/// Commands that only order have no handle; commands that are no kernels have no arguments.
 fn what_cannot_be_switched(setup: &Setup) {
     if !can_switch(setup) {
         return;

@@ -1,10 +1,8 @@
 //! Forgetting, in a way that leak checkers can tell from a leak.
 
-use std::any::Any;
-
 use parking_lot::Mutex;
 
-static FORGOTTEN: Mutex<Vec<Box<dyn Any + Send>>> = Mutex::new(Vec::new());
+static FORGOTTEN: Mutex<Vec<Box<dyn Send>>> = Mutex::new(Vec::new());
 
 /// As [`std::mem::forget`]: the destructor never runs. The thing itself stays reachable, though, so
 /// that a leak checker only reports what others should have freed and did not.

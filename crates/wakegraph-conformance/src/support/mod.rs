@@ -1,4 +1,4 @@
-//! What several test files share: holding work back, counting what is alive, running futures without tokio.
+//! Tools of several test files: holding work back, counting what is alive, running futures without tokio.
 #![allow(dead_code, unused_imports, reason = "each test file uses its own share")]
 
 mod block_on;

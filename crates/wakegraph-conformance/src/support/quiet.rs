@@ -3,7 +3,7 @@
 use std::panic;
 use std::sync::Once;
 
-/// What such a panic says first.
+/// The beginning of such a panic's message.
 pub(crate) const PANIC: &str = "a panic on purpose";
 
 /// Keeps panics that begin with [`PANIC`] out of the output; others are printed as ever.

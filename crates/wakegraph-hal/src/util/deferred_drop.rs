@@ -6,7 +6,6 @@
 //! drops such values one after the other; where a value takes long, another thread goes on with
 //! those behind it.
 
-use std::any::Any;
 use std::cell::Cell;
 use std::collections::VecDeque;
 use std::fmt::{self, Debug};
@@ -101,7 +100,7 @@ struct Drops {
 }
 
 struct State {
-    values: VecDeque<Box<dyn Any + Send>>,
+    values: VecDeque<Box<dyn Send>>,
     /// Number of threads that wait for values, or for one that takes long.
     waiting: usize,
     /// Since when the thread whose turn it is has been dropping a value.
@@ -123,7 +122,7 @@ const LONG: Duration = Duration::from_millis(10);
 const IDLE: Duration = Duration::from_secs(5);
 
 impl Drops {
-    fn add(&'static self, value: Box<dyn Any + Send>) {
+    fn add(&'static self, value: Box<dyn Send>) {
         let mut state = self.state.lock();
         state.values.push_back(value);
         let starts_thread = state.waiting == 0;

@@ -322,8 +322,8 @@ mod tests {
         }
     }
 
-    fn uses_looked_at() -> usize {
-        register::tests::LOOKED_AT.get()
+    fn uses_visited() -> usize {
+        register::tests::VISITED.get()
     }
 
     #[test]
@@ -332,7 +332,7 @@ mod tests {
         let (device, _control) = manual_device();
         let host = device.host_buffer::<u32>(4).unwrap();
         let take = |mode| acquire(host.view(), mode, FenceHolder::Update);
-        let before = uses_looked_at();
+        let before = uses_visited();
         let mut all: Vec<_> = (0..GUARDS).map(|_| take(AccessMode::ReadWrite)).collect();
         let counts =
             |guards: &[FenceGuard]| guards.iter().map(|one| one.before().count()).collect::<Vec<_>>();
@@ -343,18 +343,18 @@ mod tests {
         let last = take(AccessMode::ReadWrite);
         assert_eq!(last.before().count(), GUARDS + 1);
         // As many as they wait for, and for the readers nothing beside.
-        let looked_at = uses_looked_at() - before;
-        assert!(looked_at < 4 * (2 * GUARDS + 1), "{looked_at}");
+        let visited = uses_visited() - before;
+        assert!(visited < 4 * (2 * GUARDS + 1), "{visited}");
         // Submissions likewise.
         let mut graph = Graph::new(&device);
         graph.copy(&host, device.buffer::<u32>(4).unwrap());
         let exec = graph.finalize().unwrap();
         let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
         let _inside = runtime.enter();
-        let before = uses_looked_at();
+        let before = uses_visited();
         let waiting: Vec<_> = (0..GUARDS).map(|_| exec.submit()).collect();
-        let looked_at = uses_looked_at() - before;
-        assert!(looked_at < 4 * GUARDS, "{looked_at}");
+        let visited = uses_visited() - before;
+        assert!(visited < 4 * GUARDS, "{visited}");
         drop((waiting, all, last));
     }
 
@@ -363,10 +363,10 @@ mod tests {
         const GUARDS: usize = if cfg!(miri) { 30 } else { 300 };
         let (device, _control) = manual_device();
         let host = device.host_buffer::<u32>(4).unwrap();
-        let before = uses_looked_at();
+        let before = uses_visited();
         let all: Vec<_> = (0..GUARDS).map(|_| host.try_read().unwrap()).collect();
-        let looked_at = uses_looked_at() - before;
-        assert!(looked_at < 4 * GUARDS, "{looked_at}");
+        let visited = uses_visited() - before;
+        assert!(visited < 4 * GUARDS, "{visited}");
         drop(all);
     }
 
@@ -377,10 +377,10 @@ mod tests {
         let x = device.buffer::<u32>(4).unwrap();
         let targets: Vec<_> = (0..COMMANDS).map(|_| device.buffer::<u32>(4).unwrap()).collect();
         let queue = device.out_of_order_queue().unwrap();
-        let before = uses_looked_at();
+        let before = uses_visited();
         let all: Vec<_> = targets.iter().map(|target| queue.copy(&x, target)).collect();
-        let looked_at = uses_looked_at() - before;
-        assert!(looked_at < 8 * COMMANDS, "{looked_at}");
+        let visited = uses_visited() - before;
+        assert!(visited < 8 * COMMANDS, "{visited}");
         drop(all);
     }
 

@@ -12,13 +12,13 @@ use crate::runtime::execution::run::{
 };
 use crate::runtime::resource::allocation::Allocation;
 
-/// What the order between executables and guards knows about one allocation.
+/// The users of one allocation, and its uses that may be in flight: the base of the order between them.
 #[derive(Default)]
 pub(crate) struct Register {
     users: Vec<User>,
     /// How many users there have to be before those that are gone are taken out.
     sweep_at: usize,
-    /// So many submissions come here although nothing conflicts with them: where guards were taken, others
+    /// The number of submissions that still come here without a conflict: where guards were taken, others
     /// follow.
     lingering: u8,
     pub(super) in_flight: RecordedUses,
@@ -200,7 +200,7 @@ pub(super) struct Use {
 impl Use {
     fn is_of(&self, owner: Option<ExecutableId>) -> bool {
         #[cfg(test)]
-        tests::LOOKED_AT.set(tests::LOOKED_AT.get() + 1);
+        tests::VISITED.set(tests::VISITED.get() + 1);
         owner.is_some() && self.owner == owner
     }
 
@@ -249,7 +249,7 @@ impl RecordedUses {
         self.all().map(|one| &one.by).find(is_guard)
     }
 
-    /// What a new use of these accesses by this owner has to wait for: the uses of others that conflict with
+    /// The predecessors of a new use of these accesses by this owner: the uses of others that conflict with
     /// it, the newest first, up to a guard that conflicts with everything that the new use does. That guard
     /// waits for the rest.
     pub(super) fn before(
@@ -277,7 +277,7 @@ impl RecordedUses {
         // Doubled, so that on average a new use pays for few old ones, however many are in flight.
         if self.writing.len() + self.reading.len() >= self.sweep_at {
             #[cfg(test)]
-            tests::LOOKED_AT.set(tests::LOOKED_AT.get() + self.all().count());
+            tests::VISITED.set(tests::VISITED.get() + self.all().count());
             self.take_out(|one| one.by.has_freed_memory(), finished);
             self.sweep_at = 2 * (self.writing.len() + self.reading.len());
         }
@@ -382,8 +382,8 @@ pub(super) mod tests {
     use crate::runtime::execution::accesses::tests::accesses;
 
     thread_local! {
-        /// How many uses this thread has looked at, to find what a new one has to wait for.
-        pub(in super::super) static LOOKED_AT: Cell<usize> = const { Cell::new(0) };
+        /// How many uses this thread has visited, to find what a new one has to wait for.
+        pub(in super::super) static VISITED: Cell<usize> = const { Cell::new(0) };
     }
 
     const EXECUTABLES: usize = 4;

@@ -89,7 +89,7 @@ impl Run {
         self.progress.launch.store(HANDED_OVER, Ordering::Release);
     }
 
-    /// What is about to be signalled behind the batch that it is launched in.
+    /// Takes note of the event that is signalled behind the batch that the run is launched in.
     pub(crate) fn set_batch_event(&self, event: &Arc<dyn hal::Event>) {
         self.inner.lock().extras.get_or_make().batch_event = Some(event.clone());
         self.metrics.partition_started(0);
@@ -309,7 +309,7 @@ pub(crate) fn enqueue_batch<'a>(
 /// Partitions whose predecessors have ended, in plan order.
 pub(crate) type Ready = SmallVec<[u32; 8]>;
 
-/// What it takes to start partitions of a run. The run holds one while it is in flight and needs the host.
+/// The means to start partitions of a run. The run holds one while it is in flight and needs the host.
 #[derive(Clone)]
 pub(crate) struct HostScheduler {
     pub(crate) handle: Handle,

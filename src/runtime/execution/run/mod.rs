@@ -6,22 +6,22 @@ mod launch;
 mod model;
 mod order;
 mod parts;
+mod predecessor;
 mod report;
 mod waiting;
 
-use std::any::Any;
 use std::fmt::{self, Debug};
 use std::sync::Arc;
 
 pub(crate) use ending::{Ended, may_still_run};
 pub(crate) use launch::{HostScheduler, Ready, StreamTaskCall, cancelled, enqueue, enqueue_batch, watch_all};
 #[cfg(test)]
-pub(crate) use order::runs_looked_at;
-pub(crate) use order::{
-    Awaited, Fence, FenceGuard, FenceHolder, GuardAhead, Predecessor, Predecessors, with_other_devices,
-    without_failed,
-};
+pub(crate) use order::runs_visited;
+pub(crate) use order::{with_other_devices, without_failed};
 use parts::{ENQUEUED, FAILED, PartitionSlot, RunExtras, SUCCEEDED, UntilEnd, WAITING};
+pub(crate) use predecessor::{
+    Awaited, Fence, FenceGuard, FenceHolder, GuardAhead, Predecessor, Predecessors,
+};
 pub(crate) use report::{PartitionMoments, RunRecorder, RunReport, RunTrace};
 use smallvec::SmallVec;
 use tokio::time::Instant;
@@ -114,10 +114,10 @@ impl RunInner {
 }
 
 /// A part that an update has taken out of an executable.
-pub(crate) type Replaced = Box<dyn Any + Send>;
+pub(crate) type Replaced = Box<dyn Send>;
 
 /// A value whose drop tells others that a run has ended.
-pub(crate) type EndGuard = Box<dyn Any + Send>;
+pub(crate) type EndGuard = Box<dyn Send>;
 
 impl Run {
     pub(crate) fn new(template: &RunTemplate) -> Result<Self> {
@@ -483,7 +483,7 @@ impl Run {
         self.inner.lock().extras.get_or_make().profile.host_times.push((partition, start, end));
     }
 
-    /// What the run has of what only some have.
+    /// Reads from the parts that only some runs have.
     fn extra<R: Default>(&self, read: impl FnOnce(&RunExtras) -> R) -> R {
         self.inner.lock().extras.read(read)
     }

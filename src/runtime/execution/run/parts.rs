@@ -134,7 +134,7 @@ pub(super) struct RunExtras {
     pub(super) deadline: Option<Instant>,
     /// The task that waits to start the run.
     pub(super) starter: Option<Waker>,
-    /// What tells of its end in the place of its own event, if it was launched in a batch.
+    /// The event that tells of its end in place of its own, if it was launched in a batch.
     pub(super) batch_event: Option<Arc<dyn hal::Event>>,
     pub(super) failure: Option<Failure>,
     pub(super) profile: ProfileParts,
@@ -152,13 +152,13 @@ pub(super) struct UntilEnd {
     pub(super) scheduler: Option<HostScheduler>,
     /// Runs whose results the devices wait for.
     pub(super) depends_on: SmallVec<[Arc<Run>; 1]>,
-    /// What the run comes after, where it may fail before its turn. It ends after all of it.
+    /// The predecessors of a run that may fail before its turn. It ends after all of them.
     pub(super) comes_after: Predecessors,
     /// A guard among them, or among what they come after.
     pub(super) guard: Option<Arc<Fence>>,
     /// The run itself, if it comes after something: who ends it then needs it.
     pub(super) this: Option<Arc<Run>>,
-    /// What updates have taken out of the executable, and this run or one before it still uses.
+    /// Parts that updates have taken out of the executable, and that this run or one before it still uses.
     pub(super) retired: Vec<Replaced>,
     /// The guards to drop when the run has ended.
     pub(super) guards: Vec<EndGuard>,

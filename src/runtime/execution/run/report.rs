@@ -202,7 +202,7 @@ impl RunTrace {
         trace.set_state(if succeeded { "finished" } else { "failed or not started" });
         for &later in self.labels.plan.successors(partition) {
             #[cfg(test)]
-            tests::LOOKED_AT.set(tests::LOOKED_AT.get() + 1);
+            tests::VISITED.set(tests::VISITED.get() + 1);
             let later = &mut partitions[later as usize];
             later.waits_for.retain(|waits_for| *waits_for as usize != partition);
             if !later.has_ended {
@@ -504,7 +504,7 @@ impl RunReport<'_> {
     }
 }
 
-/// What the run is called beside one of `other`; `None` when it has ended.
+/// The name of the run beside one of `other`; `None` when it has ended.
 fn title(run: &Run, other: &RunTemplate) -> Option<String> {
     let owner = run.owner()?;
     if let Some((name, location)) = owner.command_label() {
@@ -528,8 +528,8 @@ mod tests {
     use crate::timeline::Timeline;
 
     thread_local! {
-        /// How many partitions this thread has looked at because another had ended.
-        pub(super) static LOOKED_AT: Cell<usize> = const { Cell::new(0) };
+        /// How many partitions this thread has visited because another had ended.
+        pub(super) static VISITED: Cell<usize> = const { Cell::new(0) };
     }
 
     #[tokio::test]
@@ -544,10 +544,10 @@ mod tests {
         }
         let exec = graph.finalize().unwrap();
         let recording = Timeline::record();
-        let before = LOOKED_AT.get();
+        let before = VISITED.get();
         exec.submit().await.unwrap();
-        let looked_at = LOOKED_AT.get() - before;
+        let visited = VISITED.get() - before;
         drop(recording);
-        assert_eq!(looked_at, PARTITIONS - 1);
+        assert_eq!(visited, PARTITIONS - 1);
     }
 }

@@ -185,9 +185,9 @@ pub(crate) struct Waits {
     pub(super) events: Vec<Event>,
     pub(super) futures: Vec<WaitFuture>,
     pub(super) native: Vec<NativeEvent>,
-    /// What only has to end, successful or not.
+    /// Predecessors that only have to end, successful or not.
     pub(crate) order: Predecessors,
-    /// The same, which the device's own queue sees to once the run is on it.
+    /// Such predecessors that the device's own queue sees to once the run is on it.
     pub(crate) queue_order: Predecessors,
     /// When it is too late to start anything.
     pub(crate) deadline: Option<Instant>,

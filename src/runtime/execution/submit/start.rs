@@ -204,7 +204,7 @@ impl<O: RunOwner + 'static> Starter<O> {
         self.unless_stopped(turn).await.map_err(|error| self.behind_guard(error))
     }
 
-    /// What `waits` comes to, unless the run is cancelled or late before.
+    /// Waits for `waits`, unless the run is cancelled or late before.
     async fn unless_stopped(&self, waits: impl Future<Output = Result<()>>) -> Result<()> {
         let deadline = pin!(deadline::passed(self.run.deadline()));
         let stopped = select(self.run.cancellation(), deadline);

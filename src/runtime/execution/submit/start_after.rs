@@ -193,7 +193,7 @@ fn last_events(predecessor: &Predecessor) -> Vec<Arc<dyn hal::Event>> {
     }
 }
 
-/// What devices wait for in the caller's wait list.
+/// The entries of the caller's wait list that devices wait for.
 ///
 /// # Errors
 /// That of a run which has ended meanwhile.

@@ -46,7 +46,7 @@ pub(super) struct TrackPlace {
     pub(super) end: Duration,
 }
 
-/// What the rows of one name hold, in the order of the devices and their queues.
+/// The contents of the rows of one name, in the order of the devices and their queues.
 #[derive(PartialEq, Eq, PartialOrd, Ord)]
 enum Kind<'t> {
     Submissions,

@@ -54,7 +54,7 @@ pub(crate) fn copy(stream: *mut c_void, from: UsmPointer, to: UsmPointer) -> Res
     check("cuMemcpyDtoDAsync", unsafe { sys::cuMemcpyDtoDAsync_v2(target, source, len, stream.cast()) })
 }
 
-/// What no capture can do.
+/// Waits for the stream, which no capture can do.
 pub(crate) fn synchronize(stream: *mut c_void) -> Result<()> {
     // SAFETY: the stream is alive.
     check("cuStreamSynchronize", unsafe { sys::cuStreamSynchronize(stream.cast()) })

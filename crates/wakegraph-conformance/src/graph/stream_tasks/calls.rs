@@ -1,4 +1,4 @@
-//! What the closures of stream tasks do, on each backend with its own calls.
+//! The work of the closures of stream tasks, on each backend with its own calls.
 #![expect(unsafe_code, reason = "uses the memory that is declared")]
 
 use std::{ptr, slice};

@@ -349,7 +349,7 @@ impl<W: Work> PendingQueue<W> {
         self.last_pending.map_or(self.plan.first == 0, was_seen)
     }
 
-    /// What the end of the oldest entry, seen now, says about its time.
+    /// The sample that the end of the oldest entry, seen now, gives.
     fn sample(&self, now: u64) -> Option<Sample> {
         let took = now.saturating_sub(self.started);
         let sample = match self.last_pending {
