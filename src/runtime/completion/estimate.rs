@@ -12,7 +12,7 @@ pub(crate) struct Estimate {
     pub(crate) deviation: u64,
 }
 
-/// An observation of the time that a partition takes, in nanoseconds.
+/// A measurement of the time that a partition took in one run, in nanoseconds.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Sample {
     /// It was seen in flight just before it was seen to have ended.
@@ -29,14 +29,14 @@ pub(crate) struct Estimator {
     /// 0 while nothing is known.
     mean: AtomicU64,
     deviation: AtomicU64,
-    /// How many exact samples there were, up to [`FIRST_RUNS`].
+    /// Number of exact samples, up to [`FIRST_RUNS`].
     runs: AtomicU32,
-    /// How many runs in a row had ended when they were polled first.
+    /// Number of runs in a row that had ended when they were polled first.
     unseen: AtomicU32,
 }
 
-/// Polls of work that takes longer, in nanoseconds, and is not known yet are far apart: the first samples
-/// say little, so that a later one replaces them.
+/// Nanoseconds above which work that is not known yet is polled at long intervals. Its first samples say
+/// little, so a later one replaces them.
 const LONG: u64 = 1_000_000;
 const FIRST_RUNS: u32 = 3;
 
@@ -71,8 +71,8 @@ impl Estimator {
         self.mean.store(mean.max(1), Ordering::Relaxed);
     }
 
-    /// Rises fast and falls slowly: a deviation that is too large costs a little time, one that is too
-    /// small makes polls late.
+    /// Moves the deviation, up fast and down slowly: one that is too large costs a little time, one that is
+    /// too small makes polls late.
     fn deviate(&self, mean: u64, by: u64) {
         let by = by.min(mean / 64);
         let deviation = self.deviation.load(Ordering::Relaxed);
@@ -94,7 +94,7 @@ impl Estimator {
         self.mean.store(mean.max(1), Ordering::Relaxed);
     }
 
-    /// How long the partition should take, if that is known.
+    /// Returns how long the partition should take, if that is known.
     pub(crate) fn expected(&self) -> Option<Duration> {
         self.estimate().map(|estimate| Duration::from_nanos(estimate.mean))
     }

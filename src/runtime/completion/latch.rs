@@ -8,7 +8,7 @@ use std::task::{Context, Poll, Wake, Waker};
 
 use smallvec::SmallVec;
 
-use crate::runtime::completion::wakers::{wake, wake_or_defer};
+use crate::runtime::completion::tasks::{wake, wake_or_defer};
 use crate::sync::{AtomicU8, Mutex, Ordering};
 use crate::util::deferred_drop::drop_later;
 
@@ -367,7 +367,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::runtime::completion::wakers::wake_after_locks;
+    use crate::runtime::completion::tasks::wake_after_locks;
     use crate::sync::AtomicU32;
 
     #[test]

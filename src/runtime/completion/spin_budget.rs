@@ -3,10 +3,10 @@
 use std::cell::Cell;
 use std::time::{Duration, Instant};
 
-/// For how long a thread may spin before other tasks have their turn.
+/// Time for which a thread may spin before other tasks have their turn.
 const SLICE: Duration = Duration::from_micros(25);
 
-/// After this time the submission that gave way has resolved, was dropped, or is polled on another thread.
+/// Time after which a submission that gave way has resolved, was dropped, or is polled on another thread.
 const FORGOTTEN: Duration = Duration::from_micros(100);
 
 /// The rest of a thread's slice.
@@ -21,7 +21,7 @@ const FORGOTTEN: Duration = Duration::from_micros(100);
 #[derive(Clone, Copy, Debug)]
 struct SpinBudget {
     left: Duration,
-    /// Which submission gave way as nothing was left, and when.
+    /// The submission that gave way because nothing was left, and when it did.
     gave_way: Option<(usize, Instant)>,
 }
 
@@ -64,24 +64,24 @@ fn with<R>(change: impl FnOnce(&mut SpinBudget) -> R) -> R {
     result
 }
 
-/// How long a submission that this thread polls may spin.
+/// Returns how long a submission that this thread polls may spin.
 pub(crate) fn left(now: Instant) -> Duration {
     with(|budget| budget.left(now))
 }
 
-/// A submission has spun for this time.
+/// Notes that a submission has spun for this time.
 pub(crate) fn spend(time: Duration) {
     if !time.is_zero() {
         with(|budget| budget.spend(time));
     }
 }
 
-/// A submission, which this number stands for, gives way to other tasks.
+/// Notes that a submission, which this number stands for, gives way to other tasks.
 pub(crate) fn give_way(submission: usize, now: Instant) {
     with(|budget| budget.give_way(submission, now));
 }
 
-/// A submission is polled again after it gave way.
+/// Notes that a submission is polled again after it gave way.
 pub(crate) fn come_back(submission: usize) {
     with(|budget| budget.come_back(submission));
 }

@@ -1,4 +1,4 @@
-//! How eagerly completions are polled for: the figures behind each [`WakePolicy`].
+//! How eagerly completions are noticed: the policies that users choose from, and the figures behind each.
 
 use std::time::Duration;
 
@@ -6,18 +6,45 @@ use wakegraph_hal::Progress;
 
 use crate::runtime::completion::clock::nanoseconds;
 use crate::runtime::completion::estimate::Estimate;
-use crate::runtime::completion::wake_policy::WakePolicy;
+
+/// The trade between the time until the end of a submission is seen and the CPU time spent on seeing it.
+///
+/// The submissions that a thread polls keep it for at most 25 us together; then other tasks have
+/// their turn.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
+#[repr(u8)]
+#[non_exhaustive]
+pub enum WakePolicy {
+    /// See it as early as possible; waiting may cost a core for short times.
+    Latency,
+    /// Short submissions are seen at once, long ones at little cost.
+    #[default]
+    Balanced,
+    /// Never spin. A graph that is finalized under another policy may take a microsecond more on the
+    /// device to be seen earlier; under this one it does not.
+    Efficient,
+}
+
+impl WakePolicy {
+    pub(crate) fn from_repr(repr: u8) -> Self {
+        match repr {
+            0 => Self::Latency,
+            2 => Self::Efficient,
+            _ => Self::Balanced,
+        }
+    }
+}
 
 /// The figures of one policy.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Tuning {
-    /// How long before the estimated end polling begins.
+    /// Time before the estimated end at which polls begin.
     pub(crate) poll_lead: Duration,
-    /// The lead of polls for long work that always takes the same time, beside three mean deviations: how
-    /// long a thread takes to wake up.
+    /// Time that a thread takes to wake up. Polls of long work begin this and [`DEVIATIONS`] before the
+    /// estimated end.
     pub(crate) wake_lead: Duration,
-    /// For work so long that this part of it (a divisor) is more than `poll_lead`, polling begins that
-    /// part of it before the estimated end, but at most the duration before it.
+    /// Limits of that time: a part of the work's own (a divisor), and a duration. Work is long if the smaller
+    /// of them is more than `poll_lead`.
     pub(crate) long_lead: Option<(u32, Duration)>,
     /// Whether polls follow each other without a pause around the estimated end.
     pub(crate) spins: bool,
@@ -25,13 +52,13 @@ pub(crate) struct Tuning {
     pub(crate) first_pause: Duration,
     /// The longest pause between two polls.
     pub(crate) longest_pause: Duration,
-    /// Each pause is longer than the one before by this part of it, a divisor.
+    /// Part of a pause (a divisor) by which the next one is longer.
     pub(crate) pause_growth: u32,
-    /// By how much a poll may be late so that one wake-up serves several queues: this part of the work's
-    /// time (a divisor), at most the duration, for work that takes at least the other duration.
+    /// Time by which a poll may be late so that one wake-up serves several queues: this part of the work's
+    /// time (a divisor), at most the first duration, for work that takes at least the second.
     pub(crate) coalescing: Option<(u32, Duration, Duration)>,
-    /// With more queues of long work than this in flight, polls come after the estimated ends and
-    /// serve many queues.
+    /// Maximum of queues with long work in flight whose polls come before their estimated ends. With more,
+    /// polls come after the ends and serve many queues.
     pub(crate) few: usize,
     /// Whether the first poll is always after the estimated end.
     pub(crate) late: bool,
@@ -77,22 +104,22 @@ const EFFICIENT: Tuning = Tuning {
     late: true,
 };
 
-/// How many mean deviations before the mean an end has to be expected.
+/// Number of mean deviations by which an end may come before its estimate.
 const DEVIATIONS: u32 = 3;
 
-/// The part of its time that the poll of one of many queues can wait for others, a divisor.
+/// Part of the work's time (a divisor) for which a poll of one of many queues can wait for others.
 const SHARED_WINDOW: u64 = 32;
 
-/// When to poll the oldest entry of a queue, in nanoseconds from when it became the oldest.
+/// Times of the polls of a queue's oldest entry, in nanoseconds from when it became the oldest.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub(super) struct PollPlan {
     /// The first poll.
     pub(super) first: u64,
-    /// By how much each poll may be late.
+    /// Time by which each poll may be late.
     pub(super) window: u64,
     /// The pause after the first poll that finds nothing.
     pub(super) pause: u64,
-    /// Until when polls follow each other without a pause.
+    /// End of the time in which polls follow each other without a pause.
     pub(super) spin_until: u64,
 }
 
@@ -110,7 +137,7 @@ impl Tuning {
         }
     }
 
-    /// By how much polls of work that takes so long may be late, 0 for short work.
+    /// Returns by how much polls of work that takes so long may be late, 0 for short work.
     pub(super) fn delay(&self, mean: u64) -> u64 {
         match self.coalescing {
             Some((part, most, from)) if mean >= nanoseconds(from) => {
@@ -120,7 +147,7 @@ impl Tuning {
         }
     }
 
-    /// When to poll work with this estimate. `many`: more queues of long work than `few` are in flight.
+    /// Plans the polls of work with this estimate. `many`: more queues of long work than `few` are in flight.
     pub(super) fn plan(&self, estimate: Option<Estimate>, many: bool) -> PollPlan {
         let pause = nanoseconds(self.first_pause);
         let Some(Estimate { mean, deviation }) = estimate else {
@@ -141,7 +168,7 @@ impl Tuning {
         PollPlan { first: mean.saturating_sub(lead), window: 0, pause, spin_until }
     }
 
-    /// The pause after a pause in which nothing completed.
+    /// Returns the pause after a pause in which nothing ended.
     pub(super) fn longer(&self, pause: u64) -> u64 {
         let longer = (pause / u64::from(self.pause_growth)).max(1);
         pause.saturating_add(longer).min(nanoseconds(self.longest_pause).max(1))
@@ -149,7 +176,7 @@ impl Tuning {
 }
 
 impl WakePolicy {
-    /// The longest time for which the polls of a submission spin, between which other tasks have their turn.
+    /// Returns the longest time for which a submission spins, between whose polls other tasks have their turn.
     pub(crate) fn spin_limit(self, progress: Progress) -> Duration {
         if single_core() {
             return Duration::ZERO;

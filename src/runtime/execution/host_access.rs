@@ -11,7 +11,7 @@ use bytemuck::Pod;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use wakegraph_hal::{AccessMode, Result};
 
-use crate::runtime::completion::turn::take_turn;
+use crate::runtime::completion::tasks::take_turn;
 use crate::runtime::execution::conflicts;
 use crate::runtime::execution::host_guard::{HostMut, HostRef, Lease};
 use crate::runtime::execution::run::FenceHolder;

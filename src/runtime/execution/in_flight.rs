@@ -15,8 +15,7 @@ use tokio::sync::oneshot;
 use tokio::time::{Instant, Sleep};
 use wakegraph_hal::{Error, ErrorKind, Result};
 
-use crate::runtime::completion::spawn::spawn;
-use crate::runtime::completion::turn::take_turn;
+use crate::runtime::completion::tasks::{spawn, take_turn};
 use crate::runtime::execution::deadline;
 use crate::runtime::execution::executable::ExecutableInner;
 use crate::runtime::execution::progress::SubmissionProgress;

@@ -23,7 +23,7 @@ use crate::runtime::builder::Graph;
 use crate::runtime::builder::command::Command;
 use crate::runtime::completion::estimate::Estimator;
 use crate::runtime::completion::reactor::new_queue_number;
-use crate::runtime::completion::wake_policy::WakePolicy;
+use crate::runtime::completion::tuning::WakePolicy;
 use crate::runtime::execution::executable::{
     ExecutableHandle, ExecutableId, ExecutableInner, ExecutableState,
 };

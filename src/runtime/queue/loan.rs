@@ -10,8 +10,7 @@ use bytemuck::Pod;
 use smallvec::smallvec;
 use wakegraph_hal::{self as hal, AccessMode, Error, ErrorKind, QueueOrder, Result};
 
-use crate::runtime::completion::turn::take_turn;
-use crate::runtime::completion::wakers::wake_after_locks;
+use crate::runtime::completion::tasks::{take_turn, wake_after_locks};
 use crate::runtime::execution::accesses::UsedAllocation;
 use crate::runtime::execution::conflicts;
 use crate::runtime::execution::run::{

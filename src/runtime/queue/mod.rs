@@ -39,7 +39,7 @@ use smallvec::SmallVec;
 use wakegraph_hal::{Error, ErrorKind, QueueOrder, Result};
 
 use crate::runtime::builder::recorded_queues::RecordedQueueId;
-use crate::runtime::completion::turn::take_turn;
+use crate::runtime::completion::tasks::take_turn;
 use crate::runtime::execution::executable::ExecutableId;
 use crate::runtime::execution::run::Run;
 use crate::runtime::execution::submission::Event;

@@ -7,7 +7,7 @@ use parking_lot::Mutex;
 use wakegraph_hal::{QueueOrder, Result};
 
 use crate::runtime::builder::recorded_queues::RecordedQueueId;
-use crate::runtime::completion::wakers::wake_after_locks;
+use crate::runtime::completion::tasks::wake_after_locks;
 use crate::runtime::execution::conflicts;
 use crate::runtime::execution::executable::ExecutableId;
 use crate::runtime::execution::executable_graph::ExecutableGraph;

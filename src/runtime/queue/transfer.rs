@@ -11,8 +11,7 @@ use bytemuck::Pod;
 use wakegraph_hal::{AccessMode, Error, ErrorKind, Result};
 
 use crate::runtime::builder::memory_command::{MemoryCommand, Transfer};
-use crate::runtime::completion::turn::{give_way, take_turn};
-use crate::runtime::completion::wakers::wake_after_locks;
+use crate::runtime::completion::tasks::{give_way, take_turn, wake_after_locks};
 use crate::runtime::execution::accesses::UsedAllocation;
 use crate::runtime::execution::conflicts;
 use crate::runtime::execution::run::{FenceGuard, FenceHolder, Run};

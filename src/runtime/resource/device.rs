@@ -16,7 +16,7 @@ use wakegraph_hal::{
 
 use crate::backend;
 use crate::runtime::completion::reactor::Reactor;
-use crate::runtime::completion::wake_policy::WakePolicy;
+use crate::runtime::completion::tuning::WakePolicy;
 use crate::runtime::resource::health::{Health, HealthCell, Stall};
 use crate::runtime::resource::host_pool::HostPool;
 use crate::util::attachment::Attachment;

@@ -8,7 +8,7 @@ use parking_lot::Mutex;
 use tokio::sync::watch;
 use wakegraph_hal::Error;
 
-use crate::runtime::completion::wakers::wake_or_defer;
+use crate::runtime::completion::tasks::wake_or_defer;
 
 /// Whether a device can be relied on. See [`Device::health`](crate::Device::health).
 #[derive(Clone, Debug, Default)]

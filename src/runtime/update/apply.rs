@@ -10,9 +10,7 @@ use futures::channel::oneshot;
 use tokio::runtime::Handle;
 use wakegraph_hal::{Error, ErrorKind, Result};
 
-use crate::runtime::completion::spawn::spawn;
-use crate::runtime::completion::turn::Turn;
-use crate::runtime::completion::wakers::wake_after_locks;
+use crate::runtime::completion::tasks::{Turn, spawn, wake_after_locks};
 use crate::runtime::execution::executable::{ExecutableInner, ExecutableState};
 use crate::runtime::execution::run::{Fence, FenceGuard, FenceHolder, Predecessor, Replaced};
 use crate::runtime::execution::submit::check_launched;

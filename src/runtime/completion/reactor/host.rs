@@ -19,11 +19,9 @@ use tokio::time::{sleep, timeout};
 use wakegraph_hal::{Error, ErrorKind, Progress, Result};
 
 use crate::runtime::completion::clock::now;
-use crate::runtime::completion::reactor::poller::{AllFound, dispatch};
 use crate::runtime::completion::reactor::schedule::By;
-use crate::runtime::completion::reactor::{Inbox, ReactorInner};
-use crate::runtime::completion::spawn::spawn;
-use crate::runtime::completion::submitter::Submitter;
+use crate::runtime::completion::reactor::{AllFound, Inbox, ReactorInner, Submitter, dispatch};
+use crate::runtime::completion::tasks::spawn;
 use crate::sync::Ordering;
 
 /// How many turns the submitter has between two turns of the poller, which are needed less often.
@@ -99,18 +97,18 @@ impl ReactorInner {
             let event = "a runtime does not poll the reactor's task: its thread takes over";
             tracing::debug!(target: "wakegraph", "{event}");
         }
-        let until = if inbox.is_far(next) { next.saturating_add(inbox.grace) } else { next };
+        let until = if inbox.is_far(next) { next.saturating_add(inbox.takes_over_after) } else { next };
         self.asleep_until.store(until, Ordering::Relaxed);
         self.wake_before(inbox, next);
         until
     }
 
-    /// Sees to it that a host takes a turn before this time: of a turn that is far the task, and the thread
-    /// in case the task does not.
+    /// Makes sure that a host takes a turn before this time: the task if that is far, and the thread in case
+    /// the task does not.
     pub(super) fn wake_before(&self, inbox: &mut Inbox, time: u64) {
         let mut of_thread = time;
         if let Some(task) = inbox.task.as_ref().filter(|_| inbox.is_far(time)) {
-            of_thread = time.saturating_add(inbox.grace);
+            of_thread = time.saturating_add(inbox.takes_over_after);
             if time < self.task_due.load(Ordering::Relaxed) {
                 self.task_due.store(time, Ordering::Relaxed);
                 task.notify_one();
@@ -133,7 +131,7 @@ impl Inbox {
         self.task.as_ref().is_some_and(|one| Arc::ptr_eq(one, task))
     }
 
-    /// Whether the turn at this time is the task's.
+    /// Whether a turn at this time is the task's.
     fn is_far(&self, time: u64) -> bool {
         self.is_task_in_time && time > now().saturating_add(FAR)
     }
@@ -160,7 +158,7 @@ impl ReactorInner {
         }
     }
 
-    /// Lets the submitter take turns. Whether it has more to do at once.
+    /// Lets the submitter take turns. Returns whether it has more to do at once.
     fn submit(&self, submitter: &dyn Submitter) -> bool {
         // The run is on a queue that executables share, so an estimate from its own queue says little.
         let watch = &mut |queue, run| self.watch(now(), queue, run, 0, None, None);
@@ -296,7 +294,7 @@ mod tests {
 
     /// Has the thread leave turns to the task for so long that a test fails rather than waits for it.
     fn never_take_over(reactor: &Reactor) {
-        reactor.inner.inbox.lock().grace = 3_600_000_000_000;
+        reactor.inner.inbox.lock().takes_over_after = 3_600_000_000_000;
     }
 
     async fn until(is_so: impl Fn() -> bool) {

@@ -1,8 +1,8 @@
 //! Learning of completions on devices that do not notify.
 //!
-//! One [poller](poller) per device polls its events. The reactor's [hosts](host) take turns as the poller:
-//! a thread, which sleeps until the [schedule] wants the next poll, and a task of a tokio runtime, if the
-//! user has asked for one. Submissions that spin take turns, too.
+//! One [`Poller`] per device polls its events. The reactor's [hosts](host) take turns as the poller: a
+//! thread, which sleeps until the [schedule] wants the next poll, and a task of a tokio runtime, if the user
+//! has asked for one. Submissions that spin take turns, too.
 //!
 //! A submission puts the partitions that it has enqueued into the [`Inbox`], whose lock is held for a moment
 //! only, and wakes a host that would sleep for too long. The lock of the poller comes before that of the inbox.
@@ -10,7 +10,6 @@
 mod host;
 #[cfg(all(test, wakegraph_loom))]
 mod model;
-mod poller;
 mod schedule;
 
 use std::fmt::{self, Debug};
@@ -18,18 +17,16 @@ use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use parking_lot::{Condvar, Mutex};
-use poller::{Added, AllFound, InFlight, Poller, dispatch};
-use schedule::{By, Entry};
+use schedule::{By, Entry, Found, Schedule, Work};
+use smallvec::SmallVec;
 use tokio::runtime::Handle;
 use tokio::sync::Notify;
 use wakegraph_hal::{Error, ErrorKind, Progress, Result};
 
 use crate::runtime::completion::clock::nanoseconds;
-use crate::runtime::completion::estimate::Estimate;
-use crate::runtime::completion::pending::Pending;
-use crate::runtime::completion::submitter::Submitter;
-use crate::runtime::completion::tuning::Tuning;
-use crate::runtime::completion::wake_policy::WakePolicy;
+use crate::runtime::completion::estimate::{Estimate, Sample};
+use crate::runtime::completion::tasks::wake_after_locks;
+use crate::runtime::completion::tuning::{Tuning, WakePolicy};
 use crate::sync::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use crate::util::panics::catch_and_log;
 
@@ -58,7 +55,7 @@ struct ReactorInner {
     changed: Condvar,
     /// Submits runs on the thread, once a run may be left to it.
     submitter: OnceLock<Arc<dyn Submitter>>,
-    /// Keeps the host from taking turns.
+    /// Keeps the hosts from taking turns.
     #[cfg(test)]
     is_paused: AtomicBool,
 }
@@ -67,26 +64,64 @@ struct ReactorInner {
 struct Inbox {
     added: Vec<Added>,
     tuning: Tuning,
-    /// Whether there were many queues of long work when the host fell asleep.
+    /// Whether there were many queues of long work when a host fell asleep.
     many: bool,
-    /// For how long the host leaves a run alone beyond the time for which its submission polls.
+    /// Time for which the hosts leave a run alone beyond that for which its submission polls.
     guard: Duration,
     /// Wakes the task that is a host beside the thread.
     task: Option<Arc<Notify>>,
     /// Whether the task takes the turns that the thread leaves to it.
     is_task_in_time: bool,
-    /// Nanoseconds after which the thread takes such a turn, too.
-    grace: u64,
+    /// Nanoseconds after which the thread takes such a turn itself.
+    takes_over_after: u64,
     is_thread_running: bool,
     is_closed: bool,
 }
 
-/// To wake up for each run that a submission polls for would cost a core more than it has to do. The host
-/// comes after this time in case the submission is not polled.
+/// A run in flight with partitions on devices that do not notify, as the reactor sees it.
+pub(crate) trait Pending: Send + Sync {
+    /// Whether a partition is known to have ended; asks no device.
+    fn has_ended(&self, partition: usize) -> bool;
+
+    /// The outcome of a partition, once its device has one. Asks the device.
+    fn poll(&self, partition: usize) -> Option<Result<()>>;
+
+    /// Whether a submission polls for the end of the run.
+    fn has_poller(&self) -> bool;
+
+    /// A poll has found that the partition has ended. The caller holds no lock.
+    fn end(&self, partition: usize, result: Result<()>, sample: Option<Sample>);
+}
+
+/// The second duty of the reactor's thread: it submits runs that were left to it, and ends them.
+pub(crate) trait Submitter: Send + Sync {
+    /// Submits the runs that wait and polls those in flight. Gives a run that takes long to `watch`, with the
+    /// number of its queue. Returns whether there is more to do without a pause.
+    fn turn(&self, watch: &mut dyn FnMut(u64, Arc<dyn Pending>)) -> bool;
+
+    /// Whether there are runs for [`settle`](Self::settle).
+    fn has_ended(&self) -> bool;
+
+    /// Ends the runs that have ended on the device, before the thread sleeps.
+    fn settle(&self);
+
+    /// Says that the thread is about to sleep. Returns whether it may.
+    #[must_use]
+    fn fall_asleep(&self) -> bool;
+
+    /// Says that the thread is awake again.
+    fn wake_up(&self);
+
+    /// Releases everything of the device, which is gone, as the thread ends.
+    fn close(&self);
+}
+
+/// Time after which the thread takes over from a submission that polls for the end of its run and might
+/// not be polled any more. To wake up for each such run would cost more than all else that the thread does.
 const GUARD: Duration = Duration::from_millis(1);
 
 /// Nanoseconds for which the thread waits for the task to take a turn.
-const GRACE: u64 = 100_000_000;
+const TAKES_OVER_AFTER: u64 = 100_000_000;
 
 impl Reactor {
     pub(crate) fn new(device: &str, progress: Progress, policy: WakePolicy) -> Self {
@@ -98,7 +133,7 @@ impl Reactor {
             guard: GUARD,
             task: None,
             is_task_in_time: false,
-            grace: GRACE,
+            takes_over_after: TAKES_OVER_AFTER,
             is_thread_running: false,
             is_closed: false,
         };
@@ -119,7 +154,7 @@ impl Reactor {
         Self { inner: Arc::new(inner) }
     }
 
-    /// Ends the host when nothing is in flight any more. The device is gone, so nothing will be submitted.
+    /// Ends the hosts when nothing is in flight any more. The device is gone, so nothing will be submitted.
     pub(crate) fn close(&self) {
         let mut inbox = self.inner.inbox.lock();
         inbox.is_closed = true;
@@ -132,7 +167,7 @@ impl Reactor {
         &self.inner.in_flight
     }
 
-    /// Has the thread submit runs, too. The first call counts.
+    /// Has the thread submit runs, too. Later calls do nothing.
     pub(crate) fn set_submitter(&self, submitter: impl FnOnce() -> Arc<dyn Submitter>) {
         let mut is_first = false;
         self.inner.submitter.get_or_init(|| {
@@ -230,15 +265,15 @@ impl Reactor {
         dispatch(&mut found);
     }
 
-    /// A submission polls no longer for the end of a run: the host does from now on.
+    /// Has the thread poll for the end of a run, because its submission polls no longer.
     pub(crate) fn poll_instead(&self) {
         let mut inbox = self.inner.inbox.lock();
-        // A host that is about to fall asleep has planned to leave the run to the submission.
+        // A thread that is about to fall asleep has planned to leave the run to the submission.
         self.inner.has_changed.store(true, Ordering::Release);
         self.inner.wake_before(&mut inbox, 0);
     }
 
-    /// Keeps the reactor's host from taking turns while the guard lives.
+    /// Keeps the reactor's hosts from taking turns while the guard lives.
     #[cfg(test)]
     pub(crate) fn pause(&self) -> impl Drop + '_ {
         struct Paused<'a>(&'a ReactorInner);
@@ -270,7 +305,7 @@ impl ReactorInner {
         let entry = Entry { work: InFlight { run, partition }, estimate, left_until };
         inbox.added.push(Added { at, queue, entry });
         self.has_changed.store(true, Ordering::Release);
-        // Mostly the host is awake, or wakes up before it stops leaving the run to its submission.
+        // Mostly no host sleeps until the time at which it stops leaving the run to its submission.
         if self.sleeps_beyond(left_until) {
             let plan = inbox.tuning.plan(estimate, inbox.many);
             let first = at.saturating_add(plan.first).saturating_add(plan.window);
@@ -293,6 +328,89 @@ impl ReactorInner {
     #[expect(clippy::unused_self, reason = "only tests pause a reactor")]
     fn is_paused(&self) -> bool {
         false
+    }
+}
+
+/// The poller: the only code that polls the events of a device and ends the partitions that are through
+/// there. A host or a submission that spins locks it for a turn.
+struct Poller {
+    schedule: Schedule<InFlight>,
+    /// Exchanged with the inbox, so that neither side allocates.
+    added: Vec<Added>,
+}
+
+/// One partition in flight.
+struct InFlight {
+    run: Arc<dyn Pending>,
+    partition: usize,
+}
+
+/// A partition that has been enqueued since the last turn.
+struct Added {
+    at: u64,
+    queue: u64,
+    entry: Entry<InFlight>,
+}
+
+/// The findings of a turn, to be [dispatched](dispatch) without locks.
+type AllFound = SmallVec<[Found<InFlight>; 8]>;
+
+impl Poller {
+    fn new(tuning: Tuning) -> Self {
+        Self { schedule: Schedule::new(tuning), added: Vec::new() }
+    }
+
+    /// Polls what is due, also of what has just been added.
+    fn turn(&mut self, reactor: &ReactorInner, now: u64, by: By, found: &mut AllFound) {
+        if reactor.has_changed.load(Ordering::Relaxed) && reactor.has_changed.swap(false, Ordering::Acquire) {
+            std::mem::swap(&mut reactor.inbox.lock().added, &mut self.added);
+            for Added { at, queue, entry } in self.added.drain(..) {
+                self.schedule.add(at, queue, entry, found);
+            }
+        }
+        self.schedule.turn(now, by, found);
+    }
+}
+
+/// Ends what a turn has found. Tasks are woken at the end: a thread that is woken for the first would
+/// otherwise be asleep again when the next one is found.
+fn dispatch(found: &mut AllFound) {
+    if !found.is_empty() {
+        wake_after_locks(|| {
+            found.drain(..).for_each(|one| catch_and_log("what the reactor called", || one.dispatch()))
+        });
+    }
+}
+
+impl Found<InFlight> {
+    fn dispatch(self) {
+        match self {
+            Self::Ended { work, result, sample } => work.end(result, sample),
+            Self::KnownToHaveEnded { work } => drop(work),
+        }
+    }
+}
+
+impl InFlight {
+    fn end(self, result: Result<()>, sample: Option<Sample>) {
+        self.run.end(self.partition, result, sample);
+    }
+}
+
+impl Work for InFlight {
+    fn has_ended(&self) -> bool {
+        self.run.has_ended(self.partition)
+    }
+
+    /// If what listens to the backend's log panics, the work is polled again later.
+    fn poll(&self) -> Option<Result<()>> {
+        let mut outcome = None;
+        catch_and_log("a poll of a device", || outcome = self.run.poll(self.partition));
+        outcome
+    }
+
+    fn has_poller(&self) -> bool {
+        self.run.has_poller()
     }
 }
 

@@ -8,10 +8,8 @@ use wakegraph_hal::{Progress, Result};
 
 use crate::runtime::completion::clock::now;
 use crate::runtime::completion::estimate::Sample;
-use crate::runtime::completion::pending::Pending;
-use crate::runtime::completion::reactor::Reactor;
-use crate::runtime::completion::submitter::Submitter;
-use crate::runtime::completion::wake_policy::WakePolicy;
+use crate::runtime::completion::reactor::{Pending, Reactor, Submitter};
+use crate::runtime::completion::tuning::WakePolicy;
 use crate::runtime::{Device, Graph};
 use crate::sync::{AtomicBool, Ordering};
 

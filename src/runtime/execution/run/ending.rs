@@ -10,7 +10,7 @@ use wakegraph_hal::{Error, ErrorKind, EventStatus, Result};
 
 use crate::runtime::completion::clock;
 use crate::runtime::completion::estimate::Sample;
-use crate::runtime::completion::pending::Pending;
+use crate::runtime::completion::reactor::Pending;
 use crate::runtime::execution::run::launch::{HostScheduler, Ready, cancelled};
 use crate::runtime::execution::run::order::end_in_order;
 use crate::runtime::execution::run::parts::{RunExtras, UntilEnd};
@@ -591,7 +591,7 @@ mod polling_tests {
     use crate::backend::host::{self, HostOptions};
     use crate::graph::NodeId;
     use crate::kernel::RawKernel;
-    use crate::runtime::completion::pending::Pending;
+    use crate::runtime::completion::reactor::Pending;
     use crate::runtime::{Device, Graph, Submission};
 
     /// Kernels in a chain, on two devices in turn that wait for each other; one of them fails, if

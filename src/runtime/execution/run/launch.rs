@@ -22,8 +22,7 @@ use wakegraph_hal::{self as hal, Error, ErrorKind, EventStatus, Result};
 
 use crate::runtime::completion::clock;
 use crate::runtime::completion::reactor::Reactor;
-use crate::runtime::completion::spawn::spawn_at;
-use crate::runtime::completion::wakers::wake;
+use crate::runtime::completion::tasks::{spawn_at, wake};
 use crate::runtime::execution::host_task::{
     HostTaskKind, HostTaskOwner, LoggedPolls, NestedRun, TaskLease, runtime_shut_down,
 };

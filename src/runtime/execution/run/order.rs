@@ -14,7 +14,7 @@ use std::{mem, ptr};
 use smallvec::SmallVec;
 
 use crate::runtime::completion::latch::WaiterKey;
-use crate::runtime::completion::wakers::wake_or_defer;
+use crate::runtime::completion::tasks::wake_or_defer;
 use crate::runtime::execution::run::Run;
 use crate::runtime::execution::run::predecessor::{Fence, Predecessor, Predecessors};
 use crate::sync::{Mutex, Ordering, thread_local};

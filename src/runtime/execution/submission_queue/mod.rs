@@ -30,10 +30,9 @@ use submitter::SubmitterState;
 use wakegraph_hal::{Capabilities, Error, Priority, Progress};
 
 use crate::runtime::completion::clock;
-use crate::runtime::completion::pending::Pending;
-use crate::runtime::completion::submitter::Submitter;
-use crate::runtime::completion::wake_policy::WakePolicy;
-use crate::runtime::completion::wakers::wake_after_locks;
+use crate::runtime::completion::reactor::{Pending, Submitter};
+use crate::runtime::completion::tasks::wake_after_locks;
+use crate::runtime::completion::tuning::WakePolicy;
 use crate::runtime::execution::run::Run;
 use crate::runtime::execution::submission_queue::submitter::Runs;
 use crate::runtime::execution::template::{PartitionExec, RunOwner};

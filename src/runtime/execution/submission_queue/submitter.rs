@@ -7,8 +7,7 @@ use smallvec::SmallVec;
 use wakegraph_hal::{self as hal, Error, ErrorKind, EventStatus, Result};
 
 use crate::runtime::completion::clock::now;
-use crate::runtime::completion::pending::Pending;
-use crate::runtime::completion::reactor::new_queue_number;
+use crate::runtime::completion::reactor::{Pending, new_queue_number};
 use crate::runtime::execution::run::{Ended, enqueue_batch};
 use crate::runtime::execution::submission_queue::{LeftRun, SubmissionQueue};
 use crate::runtime::execution::template::PartitionExec;

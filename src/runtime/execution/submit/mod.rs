@@ -14,7 +14,7 @@ pub(crate) use start_after::{Started, start_after, start_now};
 use wakegraph_hal::{Error, Result};
 
 use crate::runtime::completion::reactor::Reactor;
-use crate::runtime::completion::wakers::wake_after_locks;
+use crate::runtime::completion::tasks::wake_after_locks;
 use crate::runtime::execution::conflicts;
 use crate::runtime::execution::executable::{ExecutableInner, ExecutableState};
 use crate::runtime::execution::run::{

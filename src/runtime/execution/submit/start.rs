@@ -11,7 +11,7 @@ use tokio::runtime::Handle;
 use tokio::time::Instant;
 use wakegraph_hal::{self as hal, Error, ErrorKind, EventStatus, Result};
 
-use crate::runtime::completion::spawn::{on_thread, spawn};
+use crate::runtime::completion::tasks::{on_thread, spawn};
 use crate::runtime::execution::deadline;
 use crate::runtime::execution::host_guard::TaskOutput;
 use crate::runtime::execution::host_task::{CatchPanics, catch_panic, runtime_shut_down};

@@ -2,7 +2,8 @@
 //!
 //! Each queue is in order, so only its oldest entry can be the next to end: a turn polls one event
 //! per queue, however much is in flight. An entry is polled around its estimated end as the
-//! [`Tuning`] says, and later with growing pauses; without an estimate with these from the start.
+//! [`Tuning`] says, and after that with growing pauses. An entry without an estimate is polled with growing
+//! pauses from the start.
 
 use std::collections::VecDeque;
 
@@ -20,7 +21,7 @@ pub(super) trait Work {
     /// Its outcome, once it has one. Asks the device.
     fn poll(&self) -> Option<Result<()>>;
 
-    /// Whether a submission polls for its end, so that the reactor's host can leave it alone for a while.
+    /// Whether a submission polls for its end, so that the reactor's hosts can leave it alone for a while.
     fn has_poller(&self) -> bool;
 }
 
@@ -30,14 +31,14 @@ pub(super) struct Entry<W> {
     pub(super) work: W,
     /// How long it should take as the oldest of its queue.
     pub(super) estimate: Option<Estimate>,
-    /// Until when the reactor's host does not poll it, as long as a submission does.
+    /// Time until which no host polls it, as long as a submission does.
     pub(super) left_until: u64,
 }
 
-/// Who takes a turn.
+/// The actor that takes a turn.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum By {
-    /// The reactor's host.
+    /// A host of the reactor.
     Host,
     /// A submission that spins.
     Submission,
@@ -61,9 +62,9 @@ pub(super) struct Schedule<W> {
     places: FxHashMap<u64, usize>,
     /// Memory of queues that were active.
     spare: Vec<VecDeque<Entry<W>>>,
-    /// No queue has to be polled before this time.
+    /// Time before which no queue has to be polled.
     next_poll: u64,
-    /// Until when the reactor's host leaves what was added alone, at the latest.
+    /// Time until which the hosts leave some entry alone, at the latest.
     left_until: u64,
     planner: Planner,
     /// How many queues turns have visited.
@@ -79,7 +80,7 @@ struct Planner {
     in_flight: usize,
     /// Active queues with long work.
     long: usize,
-    /// The most there were since nothing was in flight, and in the time before.
+    /// Maximum of `long` in the current and in the previous busy period.
     most_long: [usize; 2],
 }
 
@@ -88,31 +89,32 @@ struct Planner {
 struct PendingQueue<W> {
     number: u64,
     entries: VecDeque<Entry<W>>,
-    /// When the oldest entry became it.
+    /// Time at which the oldest entry became the oldest.
     started: u64,
-    /// Whether that was seen.
+    /// Whether that time was seen, and not just assumed.
     is_start_known: bool,
     plan: PollPlan,
-    /// When a submission that spins may poll, which does so without pauses.
+    /// Time of the next poll by a submission that spins, which makes no pauses.
     next_poll: u64,
-    /// When the reactor's host polls.
+    /// Time of the next poll by a host.
     host_poll: u64,
-    /// The host's next pause.
+    /// The hosts' next pause.
     pause: u64,
-    /// When the oldest entry was last seen in flight.
+    /// Time at which the oldest entry was last seen in flight.
     last_pending: Option<u64>,
     is_long: bool,
 }
 
-/// As many deques are kept for queues that become active.
+/// Maximum of deques that are kept for queues that become active.
 const MOST_SPARE: usize = 256;
 
 /// Nanoseconds that a driver takes to answer a poll. With many queues, turns are so far apart that this
 /// is not most of what a core does.
 const POLL_COST: u64 = 300;
 
-/// An end was seen if the work was in flight within this part of its time before (a divisor), or within
-/// [`SHORTLY`] nanoseconds. The next entry of the queue started then.
+/// Part of the work's time (a divisor) within which the work has to be seen in flight before its end, for the
+/// end to count as seen: then the next entry of the queue has started at that time. [`SHORTLY`] nanoseconds
+/// are enough for any work.
 const SHORTLY_PART: u64 = 16;
 const SHORTLY: u64 = 10_000;
 
@@ -138,7 +140,7 @@ impl<W: Work> Schedule<W> {
         self.planner.in_flight == 0
     }
 
-    /// Adds what was enqueued last, `at` this time, on its queue.
+    /// Adds an entry that was enqueued `at` this time, behind all others of its queue.
     pub(super) fn add(&mut self, at: u64, number: u64, entry: Entry<W>, found: &mut impl Extend<Found<W>>) {
         if self.is_idle() {
             self.planner.most_long = [0, self.planner.most_long[0]];
@@ -166,7 +168,7 @@ impl<W: Work> Schedule<W> {
         }
     }
 
-    /// There are many queues of long work by now, so that polls serve many of them at once.
+    /// Plans the polls again: there are many queues of long work by now, and a poll serves many at once.
     fn replan(&mut self) {
         for queue in &mut self.active {
             if queue.is_long && queue.last_pending.is_none() {
@@ -219,8 +221,8 @@ impl<W: Work> Schedule<W> {
         }
     }
 
-    /// When the reactor's host has to take its next turn: as late as every queue allows, but not later than
-    /// the last one that is due by then.
+    /// Returns when a host has to take the next turn: as late as every queue allows, but not later than the
+    /// last one that is due by then.
     pub(super) fn next_for_host(&self) -> Option<u64> {
         let queues = || self.active.iter().filter(|queue| !queue.entries.is_empty());
         let latest = queues().map(|queue| queue.next_for_host().saturating_add(queue.plan.window)).min()?;
@@ -228,9 +230,8 @@ impl<W: Work> Schedule<W> {
         Some(due.max().unwrap_or(latest))
     }
 
-    /// When the reactor's host comes by although nothing is in flight: when it would have stopped leaving the
-    /// last run to its submission. Runs that are submitted before and left to their submissions as well need
-    /// not wake it.
+    /// Returns when a host wakes up although nothing is in flight: when it would have stopped leaving the last
+    /// run to its submission. Until then, runs that are left to their submissions as well need not wake it.
     pub(super) fn idle_until(&self, now: u64) -> Option<u64> {
         Some(self.left_until).filter(|&until| until > now)
     }
@@ -276,7 +277,7 @@ impl<W: Work> PendingQueue<W> {
         self.last_pending = None;
     }
 
-    /// Neither a submission nor the host polls before this time.
+    /// Sets the time before which neither a submission nor a host polls.
     fn set_next(&mut self, time: u64) {
         (self.next_poll, self.host_poll) = (time, time);
     }
@@ -296,7 +297,7 @@ impl<W: Work> PendingQueue<W> {
         }
     }
 
-    /// When the reactor's host should poll next.
+    /// Returns when a host should poll next.
     fn next_for_host(&self) -> u64 {
         let left = self.entries.front().filter(|oldest| oldest.work.has_poller());
         self.host_poll.max(left.map_or(0, |oldest| oldest.left_until))
@@ -326,7 +327,7 @@ impl<W: Work> PendingQueue<W> {
         }
     }
 
-    /// The oldest entry is in flight: plans its next poll.
+    /// Plans the next poll of the oldest entry, which is in flight.
     fn is_pending(&mut self, now: u64, by: By, tuning: Tuning) {
         let is_first = self.last_pending.replace(now).is_none();
         if !self.is_start_known && is_first {
@@ -349,7 +350,7 @@ impl<W: Work> PendingQueue<W> {
         self.last_pending.map_or(self.plan.first == 0, was_seen)
     }
 
-    /// The sample that the end of the oldest entry, seen now, gives.
+    /// Measures how long the oldest entry took, whose end is seen now.
     fn sample(&self, now: u64) -> Option<Sample> {
         let took = now.saturating_sub(self.started);
         let sample = match self.last_pending {
