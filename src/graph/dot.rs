@@ -9,8 +9,8 @@ use std::fmt::{self, Write};
 
 use wakegraph_hal::{Access, AccessMode, DeviceId, KindPlace, KindRow, ResourceId};
 
+use super::Payload;
 use super::modifiable::{Content, Graph};
-use super::node::Payload;
 use super::query::NodeRef;
 
 /// A drawing of a graph. Its text is input for `dot -Tsvg`.

@@ -7,13 +7,12 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::{fmt, mem};
 
-use wakegraph_hal::{Access, CommandKind, DeviceId, Error, ErrorKind, Result};
+use wakegraph_hal::{Access, CommandKind, DeviceId, Error, ErrorKind, Result, setters};
 
 use super::access_tracker::AccessTracker;
 use super::adjacency::Adjacency;
-use super::node::{NodeId, label};
-use super::properties::GraphProperties;
 use super::topo_order::TopologicalOrder;
+use super::{NodeId, label};
 
 /// The content of a node: what it runs.
 #[derive(Clone, Debug)]
@@ -69,6 +68,29 @@ pub struct Graph<P> {
     pub(super) has_sub_graphs: bool,
     pub(super) has_empty_nodes: bool,
     tracker: AccessTracker,
+}
+
+/// Behaviour of a graph while it is built.
+///
+/// ```
+/// use wakegraph::graph::{Graph, GraphProperties};
+/// let graph = Graph::<()>::with_properties(GraphProperties::default().no_cycle_check(true));
+/// assert!(graph.properties().no_cycle_check);
+/// ```
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+#[non_exhaustive]
+pub struct GraphProperties {
+    /// Whether [`make_edge`](Graph::make_edge) accepts edges that close a cycle, for finalize to
+    /// refuse.
+    pub no_cycle_check: bool,
+}
+
+setters! {
+    GraphProperties {
+        /// Sets [`no_cycle_check`](Self#structfield.no_cycle_check), for programs that make very many
+        /// edges from newer to older nodes and know that they close no cycle.
+        no_cycle_check: bool,
+    }
 }
 
 impl<P> Graph<P> {

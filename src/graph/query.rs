@@ -5,9 +5,9 @@ use std::panic::Location;
 
 use wakegraph_hal::{Access, CommandKind, DeviceId, Result};
 
+use super::modifiable::GraphProperties;
 use super::modifiable::{Content, Graph};
-use super::node::{GraphId, NodeId, label};
-use super::properties::GraphProperties;
+use super::{GraphId, NodeId, label};
 
 /// Nodes and edges.
 impl<P> Graph<P> {

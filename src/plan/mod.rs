@@ -53,7 +53,7 @@
 //! Lists of numbers are stored as compressed sparse rows (`csr`). Every pass takes time linear in the
 //! number of nodes and edges, or nearly so (`signature`, `memory_plan`), and no pass recurses.
 //!
-//! This module imports from `types` and `graph` only: no tokio, no FFI, no clock, no locks.
+//! This module imports from `wakegraph-hal` and `graph` only: no tokio, no FFI, no clock, no locks.
 
 mod command_order;
 mod csr;
