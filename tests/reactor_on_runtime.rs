@@ -4,13 +4,14 @@
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
+use std::time::Duration;
 
 use proptest::prelude::RngExt;
 use proptest::test_runner::{RngAlgorithm, TestRng};
 use tokio::runtime::{Builder, Runtime};
 use tokio::task::yield_now;
 use wakegraph::backend::host::{self, HostOptions};
-use wakegraph::testing::{FakeControl, FakeDevice, FakeOptions};
+use wakegraph::testing::{FakeControl, FakeDevice, FakeOptions, FakeTiming};
 use wakegraph::{Buffer, Device, ErrorKind, ExecutableGraph, Graph, Range, WakePolicy};
 
 wakegraph::kernel! {
@@ -207,46 +208,55 @@ fn a_device_that_notifies_needs_no_reactor() {
     assert_eq!(runtime.metrics().num_alive_tasks(), 0);
 }
 
-/// Threads submit while the reactor moves from runtime to runtime, and runtimes come and go.
-#[test]
-fn nothing_is_missed_while_it_moves() {
+/// Threads submit while the reactor moves from runtime to runtime, and runtimes come and go. Returns how
+/// often each executable has run.
+fn submit_while_it_moves(device: &Device, execs: &[ExecutableGraph], moves: usize) -> Vec<u32> {
     const SEED: [u8; 32] = *b"while the reactor moves about ..";
     println!("seed: {SEED:?}");
     let mut random = TestRng::from_seed(RngAlgorithm::ChaCha, &SEED);
-    let device = polled();
-    let all: Vec<_> = (0..3).map(|_| adding(&device)).collect();
-    let over = AtomicBool::new(false);
+    let over = &AtomicBool::new(false);
+    let submit = |exec: &ExecutableGraph| {
+        let (runtime, mut count) = (current_thread(), 0);
+        while !over.load(Ordering::Relaxed) {
+            runtime.block_on(exec.submit()).unwrap();
+            count += 1;
+        }
+        count
+    };
     thread::scope(|scope| {
-        let submitting: Vec<_> = all
-            .iter()
-            .map(|(exec, _)| {
-                let over = &over;
-                scope.spawn(move || {
-                    let runtime = current_thread();
-                    let mut count = 0;
-                    while !over.load(Ordering::Relaxed) {
-                        runtime.block_on(exec.submit()).unwrap();
-                        count += 1;
-                    }
-                    count
-                })
-            })
-            .collect();
+        let submitting: Vec<_> = execs.iter().map(|exec| scope.spawn(move || submit(exec))).collect();
         let mut homes = runtimes();
-        for _ in 0..300 {
+        for _ in 0..moves {
             let which = random.random_range(0..2);
             match random.random_range(0..4) {
                 0 => homes[which] = runtimes().into_iter().nth(which).unwrap(),
                 1 => homes[which].block_on(yield_now()),
-                2 => homes[which].block_on(all[0].0.submit()).unwrap(),
+                2 => homes[which].block_on(execs[0].submit()).unwrap(),
                 _ => device.run_reactor_on(homes[which].handle()).unwrap(),
             }
         }
         over.store(true, Ordering::Relaxed);
-        for (thread, (_, x)) in submitting.into_iter().zip(&all) {
-            let count: u32 = thread.join().unwrap();
-            let x = current_thread().block_on(x.to_vec()).unwrap();
-            assert!(x[0] >= count && x.iter().all(|value| *value == x[0]), "{x:?} {count}");
-        }
-    });
+        submitting.into_iter().map(|thread| thread.join().unwrap()).collect()
+    })
+}
+
+#[test]
+fn nothing_is_missed_while_it_moves() {
+    let device = polled();
+    let (execs, buffers): (Vec<_>, Vec<_>) = (0..3).map(|_| adding(&device)).unzip();
+    let counts = submit_while_it_moves(&device, &execs, 300);
+    for (count, x) in counts.into_iter().zip(&buffers) {
+        let x = current_thread().block_on(x.to_vec()).unwrap();
+        assert!(x[0] >= count && x.iter().all(|value| *value == x[0]), "{x:?} {count}");
+    }
+}
+
+/// The task takes turns for work that takes so long, and the thread where it does not.
+#[test]
+fn no_end_of_long_work_is_missed_while_it_moves() {
+    let (nothing, work) = (Duration::ZERO, Duration::from_millis(12));
+    let timing = FakeTiming { work, enqueue: nothing, pending_status: nothing, final_status: nothing };
+    let device = Device::from_hal(FakeDevice::open(FakeOptions::new().timing(timing)).0);
+    let execs: Vec<_> = (0..3).map(|_| filling(&device)).collect();
+    submit_while_it_moves(&device, &execs, 40);
 }
