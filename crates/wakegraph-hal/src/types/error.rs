@@ -68,7 +68,7 @@ pub enum ErrorKind {
     Bug,
 }
 
-/// The party whose fault an error is, and who can mend it.
+/// The party whose fault an error is.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Fault {
     /// The caller: the call is wrong, or the caller's own code failed.
