@@ -478,7 +478,7 @@ impl<T, I, R, F> BatcherInner<T, I, R, F> {
         Some((items, callers))
     }
 
-    /// Waits until the batch is as full as it gets, or its time is over.
+    /// Waits until the batch is as full as it gets, or its time has passed.
     ///
     /// # Errors
     /// [`Unavailable`](ErrorKind::Unavailable) on a runtime without its timer.
@@ -520,7 +520,7 @@ struct ItemWaiter<I, R> {
 impl<I, R> ItemWaiter<I, R> {
     async fn result(&mut self) -> Result<R> {
         (&mut self.result).await.unwrap_or_else(|_| {
-            let why = "the tokio runtime of a batch shut down before the batch was over";
+            let why = "the tokio runtime of a batch shut down before the batch had ended";
             Err(Error::new(ErrorKind::Cancelled, why))
         })
     }

@@ -11,7 +11,7 @@ use crate::service::slot_table::Made;
 /// Dereferences to what the pool's closure made for the slot.
 ///
 /// Dropping the guard gives the slot back. If one of its runs is still in flight, the slot goes
-/// back when the run is over; so dropping the guard early never puts more work on the device than
+/// back when the run has ended; so dropping the guard early never puts more work on the device than
 /// there are slots. Likewise, the slot waits for guards of buffers that the pool's closure has made
 /// and that the executable uses: a response body that owns such a guard keeps the slot.
 ///

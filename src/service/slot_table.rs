@@ -65,7 +65,7 @@ impl SlotRuns {
         self.in_flight.push(run);
     }
 
-    /// Notes the outcome of the runs that are over. Returns whether all are.
+    /// Notes the outcome of the runs that have ended. Returns whether all have.
     pub(super) fn settle(&mut self) -> bool {
         // Mostly there is one run. They end in the order of submission.
         while let Some(outcome) = self.in_flight.last().and_then(Event::outcome) {
@@ -83,7 +83,7 @@ impl SlotRuns {
         self.failure = outcome.err().filter(spoils).or(self.failure.take());
     }
 
-    /// The run that was submitted last, if it is still in flight. When it is over, all others are.
+    /// The run that was submitted last, if it is still in flight. When it has ended, all others have.
     pub(super) fn last(&self) -> Option<Event> {
         self.in_flight.last().cloned()
     }

@@ -151,7 +151,7 @@ impl fmt::Display for Bytes {
     }
 }
 
-/// A kernel that runs on the host: called once a launch, with the whole index space and all
+/// A kernel that runs on the host: called once per launch, with the whole index space and all
 /// arguments.
 pub type HostFn = Arc<dyn Fn(&Range, &mut HostArgs<'_>) -> Result<()> + Send + Sync>;
 

@@ -123,7 +123,7 @@ pub trait Queue: Debug + Send + Sync + 'static {
     ///
     /// Where one cannot be enqueued, those behind it are not tried, and the signal is behind those
     /// before it; without any, the event is as it was. Where the signal cannot be enqueued, the
-    /// event fails when they are over. Only for devices that say so in their
+    /// event fails when they have ended. Only for devices that say so in their
     /// [capabilities](crate::Capabilities::batches); without a notification, and for
     /// command-buffers without profiling.
     ///

@@ -2,7 +2,7 @@
 //! first use and returns it after its last.
 //!
 //! Devices may run the nodes in other orders, so a free block goes to a buffer only if the plan runs every
-//! use of the block's previous buffer before every use of the new one. Earlier buffers are over then, too.
+//! use of the block's previous buffer before every use of the new one. Earlier buffers have ended then, too.
 
 use std::cmp::Reverse;
 use std::collections::HashMap;

@@ -55,7 +55,7 @@ fn followed(plan: &Plan) -> Vec<bool> {
 
 /// The order of the uses of buffers.
 pub(super) struct UseOrder {
-    /// For each rank, the chain position after which a use by that node is over.
+    /// For each rank, the chain position after which a use by that node has ended.
     positions: Vec<(u32, u32)>,
     clocks: VectorClocks,
 }
@@ -110,7 +110,7 @@ impl UseOrder {
         Self { positions, clocks }
     }
 
-    /// The chain positions after which the uses with these ranks are over.
+    /// The chain positions after which the uses with these ranks have ended.
     pub(super) fn after(&self, uses: &[u32]) -> ChainPositions {
         let position = |&rank: &u32| match self.positions[rank as usize] {
             (NONE, _) => NEVER,

@@ -88,7 +88,7 @@ impl Display for SubmissionProgress {
             more => write!(f, ", and {more} more partitions")?,
         }
         if done > 0 {
-            write!(f, " ({done} of {} partitions are over)", self.partitions.len())
+            write!(f, " ({done} of {} partitions have ended)", self.partitions.len())
         } else {
             Ok(())
         }
@@ -120,7 +120,7 @@ impl PartitionProgress {
             }
             PartitionState::Running => f.write_str(" is running"),
             PartitionState::ViewsKept => f.write_str(" has ended, but views of its buffers are kept"),
-            PartitionState::Completed => f.write_str(" is over"),
+            PartitionState::Completed => f.write_str(" has ended"),
             PartitionState::Failed => f.write_str(" has failed"),
         }
     }

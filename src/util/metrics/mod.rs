@@ -191,7 +191,7 @@ impl RunMetrics {
         }
     }
 
-    /// The run is over. Called once.
+    /// The run has ended. Called once.
     #[inline]
     pub(crate) fn ended(&self, failure: Option<ErrorKind>) {
         let Some(run) = &self.0 else { return };
@@ -213,7 +213,7 @@ impl RunMetrics {
         }
     }
 
-    /// A partition is about to be handed to its device. It may be over already, if the device is lost.
+    /// A partition is about to be handed to its device. It may have ended already, if the device is lost.
     #[inline]
     pub(crate) fn partition_started(&self, partition: usize) {
         self.partition(partition).into_iter().for_each(PartitionMetrics::started);
@@ -224,7 +224,7 @@ impl RunMetrics {
         self.partition(partition).into_iter().for_each(|partition| partition.leave_device(WAITS));
     }
 
-    /// It is over, or will not start.
+    /// It has ended, or will not start.
     #[inline]
     pub(crate) fn partition_ended(&self, partition: usize) {
         self.partition(partition).into_iter().for_each(|partition| partition.leave_device(OVER));

@@ -208,7 +208,7 @@ impl FakeControl {
         event.is_some_and(|event| self.0.may_run(event.completion()))
     }
 
-    /// Loses the device, as one whose driver says no more whether work is over.
+    /// Loses the device, as one whose driver says no more whether work has ended.
     pub fn give_up(&self) {
         self.0.give_up();
     }

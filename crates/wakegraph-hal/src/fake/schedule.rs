@@ -459,7 +459,7 @@ impl FakeCompletion {
         self.state.lock().still_awaited = uses;
     }
 
-    /// Whether the use of this generation is over, and all that it came after.
+    /// Whether the use of this generation has ended, and all that it came after.
     pub(super) fn is_over(&self, generation: u64) -> bool {
         let state = self.state.lock();
         if state.generation != generation {

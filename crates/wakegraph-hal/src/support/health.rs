@@ -78,7 +78,7 @@ impl DeviceHealth {
     }
 
     /// A poll of an enqueue has failed with this error. Gives why the device is lost, if it is: the driver
-    /// says so, or has not said for long whether the enqueue is over. Any other failure is one of the poll.
+    /// says so, or has not said for long whether the enqueue has ended. Any other failure is one of the poll.
     /// It says nothing about the work, which may still run.
     #[cold]
     pub fn poll_failed(&self, polls: &FailedPolls, error: impl Into<Error>) -> Option<Error> {
@@ -92,7 +92,7 @@ impl DeviceHealth {
         }
         // Before the loss can be seen.
         self.is_given_up.store(true, Ordering::Release);
-        let why = format!("the driver does not say any more whether work is over: {}", error.message());
+        let why = format!("the driver does not say any more whether work has ended: {}", error.message());
         Some(self.error(Error::new(ErrorKind::DeviceLost, why).help("start the process again")))
     }
 

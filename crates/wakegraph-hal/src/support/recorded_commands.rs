@@ -366,7 +366,7 @@ pub fn keeps_memory(old: &KernelArg, new: &KernelArg) -> bool {
     }
 }
 
-/// Values that enqueued work may still use, each with a fence that is over when that work is.
+/// Values that enqueued work may still use, each with a fence that ends with that work.
 #[derive(Debug)]
 pub struct Retired<F, T>(Vec<(F, T)>);
 
@@ -377,12 +377,12 @@ impl<F, T> Default for Retired<F, T> {
 }
 
 impl<F, T> Retired<F, T> {
-    /// Keeps the value until the fence is over.
+    /// Keeps the value until the fence has ended.
     pub fn keep(&mut self, fence: F, value: T) {
         self.0.push((fence, value));
     }
 
-    /// Drops the values whose fence is over.
+    /// Drops the values whose fence has ended.
     #[inline]
     pub fn purge(&mut self, is_over: impl Fn(&F) -> bool) {
         // Mostly there are none.

@@ -23,7 +23,7 @@ pub trait EnqueueSignal: Sized {
     /// How it ended, once that is known.
     fn outcome(&self) -> &EnqueueOutcome;
 
-    /// Sets the outcome, if the enqueue is over and the outcomes of all dependencies are known. Settled as
+    /// Sets the outcome, if the enqueue has ended and the outcomes of all dependencies are known. Settled as
     /// soon as the outcome is known.
     fn attempt(&self) -> SettleStep<Arc<Self>>;
 
@@ -36,7 +36,7 @@ pub trait EnqueueSignal: Sized {
         self.outcome().is_known().then(|| self.outcome().status())
     }
 
-    /// Whether it is known to be over, as [`status_alone`](Self::status_alone) finds out.
+    /// Whether it is known to have ended, as [`status_alone`](Self::status_alone) finds out.
     #[inline]
     fn is_final_alone(&self) -> bool {
         self.status_alone().is_some_and(|status| status.is_final())
@@ -158,7 +158,7 @@ impl<S: EnqueueSignal> LastSignal<S> {
         Ok(last)
     }
 
-    /// Finds out whether the last signal is over, without the lock.
+    /// Finds out whether the last signal has ended, without the lock.
     #[cold]
     fn settle(&self, last: &mut MutexGuard<'_, Option<Arc<S>>>) -> Result<()> {
         MutexGuard::unlocked(last, || self.check_not_pending())?;
@@ -299,7 +299,7 @@ pub enum SettleStep<D> {
     Settled,
     /// It still runs.
     Pending,
-    /// It is over. How it ended depends on this one, which has to be settled first.
+    /// It has ended. How it ended depends on this one, which has to be settled first.
     Needs(D),
 }
 

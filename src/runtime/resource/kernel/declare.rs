@@ -17,7 +17,7 @@
 /// arguments, and is called for each index of the range. The index is written as `i`, or as
 /// `[x, y]` or `[x, y, z]` for ranges of more dimensions.
 ///
-/// `host:` is a closure without captures, or a function, that is called once a launch with the
+/// `host:` is a closure without captures, or a function, that is called once per launch with the
 /// whole [`Range`](crate::Range) and the arguments; it may use rayon inside. It has to honour the
 /// range, as device code does: [`Range::items`](crate::Range::items) gives the indices,
 /// [`Range::groups`](crate::Range::groups) the work-groups.

@@ -135,8 +135,8 @@ impl<D: StreamDevice> AwaitedSignals<D> {
 #[derive(Debug)]
 pub struct WaitedSignals<D: StreamDevice> {
     pub needs: SignalNeeds<D>,
-    /// The failure that a dependency has, or will have when its work is over: nothing runs, and this is the
-    /// outcome once everything before it is over.
+    /// The failure that a dependency has, or will have when its work has ended: nothing runs, and this is the
+    /// outcome once everything before it has ended.
     pub failure: Option<Error>,
 }
 

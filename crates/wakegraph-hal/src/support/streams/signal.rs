@@ -81,7 +81,7 @@ pub(super) type SignalNeeds<D> = Dependencies<Arc<StreamSignal<D>>>;
 pub type Kept = Arc<dyn Any + Send + Sync>;
 
 /// A fault stops what counts runs. So while a count is awaited, the stream is queried this often, and the
-/// first poll after that time notices that the device is lost. Most counted runs are over before.
+/// first poll after that time notices that the device is lost. Most counted runs have ended before.
 const BETWEEN_QUERIES: Duration = Duration::from_millis(1);
 
 impl<C: StreamContext> EventRecords<C> {
@@ -126,7 +126,7 @@ impl<D: StreamDevice> StreamSignal<D> {
         }
     }
 
-    /// It fails once its work is over, if there is a reason.
+    /// It fails once its work has ended, if there is a reason.
     pub fn failing(mut self, failure: Option<Error>) -> Self {
         self.failure = failure;
         self
@@ -143,7 +143,7 @@ impl<D: StreamDevice> StreamSignal<D> {
         self.loops.iter().for_each(|loops| loops.stop());
     }
 
-    /// Whether the work is over; `None` if it is not known to be, and the driver was not asked.
+    /// Whether the work has ended; `None` if that is not known, and the driver was not asked.
     fn is_over(&self, pending: &mut PendingSignal<D>) -> Result<Option<bool>, ContextFailure<D::Context>> {
         match &self.end {
             SignalEnd::Recorded(sequence) => {
@@ -435,7 +435,7 @@ pub trait StoppableLoops: Debug + Send + Sync {
     /// Asks them to begin no further iteration.
     fn stop(&self);
 
-    /// Whether one of them has ended because it was asked to. The run is over.
+    /// Whether one of them has ended because it was asked to. The run has ended.
     fn have_been_stopped(&self) -> bool;
 }
 
