@@ -6,7 +6,7 @@ use std::any::Any;
 use std::ffi::{CStr, c_char, c_int, c_void};
 use std::sync::Arc;
 
-use wakegraph_hal::support::health::DeviceHealth;
+use wakegraph_hal::support::errors::DeviceHealth;
 use wakegraph_hal::support::library::{ObjectKind, Owned};
 use wakegraph_hal::support::streams::{
     CaptureContext, CaptureModes, CaptureRelaxed, DriverContext, DriverStream, RawEvent, StreamContext,

@@ -7,8 +7,8 @@ use std::ptr;
 use std::sync::Arc;
 
 use smallvec::SmallVec;
-use wakegraph_hal::support::copies::{BoxSide, CopyBox, FillRow};
 use wakegraph_hal::support::graphs::InstantiatedGraph;
+use wakegraph_hal::support::memory::{BoxSide, CopyBox, FillRow};
 
 use super::context::{CudaContext, CudaObject, CudaRawEvent, CudaStream};
 use super::device::CudaDeviceInner;

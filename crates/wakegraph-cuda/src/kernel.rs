@@ -7,8 +7,8 @@ use std::ffi::{CString, c_int};
 use std::sync::Arc;
 
 use parking_lot::Mutex;
+use wakegraph_hal::support::errors::foreign;
 use wakegraph_hal::support::launch::{HIDDEN_WORDS, LaunchArguments, LaunchGeometry};
-use wakegraph_hal::support::refusal::foreign;
 use wakegraph_hal::support::sources::source_params;
 use wakegraph_hal::support::streams::{DriverContext as _, prepare_launch};
 use wakegraph_hal::{Error, ErrorKind, Kernel, KernelDesc, KernelLaunch, Param, ParamKind, Result, dialect};

@@ -8,8 +8,8 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use smallvec::{SmallVec, smallvec};
-use wakegraph_hal::support::copies::{CopyBox, FillRow, shortest_element};
 use wakegraph_hal::support::graphs::{CommandNodes, once_each};
+use wakegraph_hal::support::memory::{CopyBox, FillRow, shortest_element};
 use wakegraph_hal::support::streams::{Kept, PinnedMemory, capture};
 use wakegraph_hal::{Body, Command, CommandKinds, Error, ErrorKind, Result};
 

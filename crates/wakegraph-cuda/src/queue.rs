@@ -4,11 +4,11 @@
 use std::sync::Arc;
 
 use smallvec::SmallVec;
-use wakegraph_hal::support::copies::{CopyBox, FillRow};
 use wakegraph_hal::support::graphs::{
     GraphCommandBuffer, GraphDevice, GraphObjects, GraphState, InstantiatedGraph as _, LaunchableGraph,
     RecordedCommand, enqueue_as_graph,
 };
+use wakegraph_hal::support::memory::{CopyBox, FillRow};
 use wakegraph_hal::support::streams::{DriverContext as _, Kept, LaunchDevice, Started, StreamQueue};
 use wakegraph_hal::{
     Command, CommandBuffer, CommandBufferDesc, Error, KernelLaunch, MemoryKind, MemoryView, Result, Signal,

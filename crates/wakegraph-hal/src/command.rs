@@ -6,7 +6,6 @@ use std::sync::Arc;
 
 use smallvec::SmallVec;
 
-use crate::setters;
 use crate::{
     CommandKind, CommandKinds, Error, ErrorKind, Kernel, KernelArg, KindPlace, MemoryView, NativeCommand,
     Pitch, Range, Rect, Result, UsmPointer,

@@ -8,7 +8,6 @@ use std::num::NonZeroUsize;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use crate::setters;
 use crate::{
     CommandBuffer, CommandBufferDesc, CommandKinds, DeviceId, Error, ErrorKind, Event, EventDesc, Kernel,
     KernelDesc, Memory, MemoryDesc, PlainMemory, Queue, QueueDesc, Result, UserMemory,

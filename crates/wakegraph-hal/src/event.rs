@@ -5,7 +5,6 @@ use std::fmt::Debug;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::setters;
 use crate::{DeviceId, Error, Result};
 
 /// The status of an event.

@@ -96,6 +96,10 @@
 //! `docs/adding-a-backend.md` has the steps, and `docs/backends/` lays each object of the contract beside the
 //! vendors' calls.
 
+// First, as the others use its macro.
+#[macro_use]
+pub mod util;
+
 mod command;
 mod device;
 pub mod dialect;
@@ -109,7 +113,6 @@ mod queue;
 pub mod support;
 mod types;
 mod update;
-pub mod util;
 mod validation;
 
 pub use command::{Advice, Body, Command, KernelLaunch};
@@ -125,8 +128,8 @@ pub use kernel::{
 pub use memory::{Memory, MemoryDesc, MemoryKind, MemoryView, PlainMemory, UserMemory, UsmPointer};
 pub use native::{NativeCommand, NativeFn, NativeMemory, NativeStream};
 pub use queue::{
-    Appended, CommandBuffer, CommandBufferDesc, CommandBufferId, CommandBufferInfo, CommandBufferState,
-    CommandHandle, EngineKind, Enqueued, Priority, Queue, QueueDesc, QueueOrder, SyncPoint,
+    Appended, CommandBuffer, CommandBufferDesc, CommandBufferInfo, CommandBufferState, EngineKind, Enqueued,
+    Priority, Queue, QueueDesc, QueueOrder,
 };
 /// The list type of `ValueBytes`, of patterns in `Command`s and of other short lists, as a
 /// dependency of this crate has it.
@@ -134,8 +137,8 @@ pub use queue::{
 // module is private.
 pub use smallvec::SmallVec;
 pub use types::{
-    Access, AccessMode, BoxError, CommandKind, CommandKinds, DeviceId, Error, ErrorKind, Fault, KindPlace,
-    KindRow, Pitch, Range, RangeBound, Rect, ResourceId, Result,
+    Access, AccessMode, BoxError, CommandBufferId, CommandHandle, CommandKind, CommandKinds, DeviceId, Error,
+    ErrorKind, Fault, KindPlace, KindRow, Pitch, Range, RangeBound, Rect, ResourceId, Result, SyncPoint,
 };
 pub use update::{CommandChange, CommandUpdate, LaunchBefore, NewArguments};
 pub use validation::{ValidatedCommandBuffer, ValidatedDevice, ValidatedQueue};

@@ -8,7 +8,7 @@ use std::fmt::{self, Debug};
 use std::ptr::NonNull;
 use std::sync::Arc;
 
-use crate::support::refusal::check_range;
+use crate::support::errors::check_range;
 use crate::{DeviceId, Error, ErrorKind, ResourceId, Result};
 
 /// The place of memory.

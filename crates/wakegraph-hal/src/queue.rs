@@ -5,10 +5,11 @@
 use std::any::Any;
 use std::fmt::{self, Debug};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 
-use crate::setters;
-use crate::{Command, CommandUpdate, DeviceId, Error, ErrorKind, Result, Signal, WaitList};
+use crate::{
+    Command, CommandBufferId, CommandHandle, CommandUpdate, DeviceId, Error, ErrorKind, Result, Signal,
+    SyncPoint, WaitList,
+};
 
 /// The order in which a queue runs what is enqueued on it.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
@@ -254,36 +255,6 @@ impl CommandBufferDesc {
 }
 
 setters! { const CommandBufferDesc { updatable: bool, in_order: bool, profiling: bool, low_latency: bool } }
-
-/// Identity of a command-buffer; never reused while the process lives.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-pub struct CommandBufferId(u64);
-
-impl CommandBufferId {
-    /// Returns a new id, for a backend that creates a command-buffer.
-    pub fn unique() -> Self {
-        static NEXT: AtomicU64 = AtomicU64::new(0);
-        Self(NEXT.fetch_add(1, Ordering::Relaxed))
-    }
-}
-
-/// A command inside a command-buffer, used to order later commands of the same buffer.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-pub struct SyncPoint {
-    /// The command-buffer that the command is in.
-    pub buffer: CommandBufferId,
-    /// The command's number in the order of the appends, starting at 0.
-    pub index: u32,
-}
-
-/// A command that can be updated.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-pub struct CommandHandle {
-    /// The command-buffer that the command is in.
-    pub buffer: CommandBufferId,
-    /// The command's number in the order of the appends, starting at 0.
-    pub index: u32,
-}
 
 /// The result of an append.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

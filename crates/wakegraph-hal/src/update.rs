@@ -5,8 +5,7 @@ use std::sync::Arc;
 
 use smallvec::SmallVec;
 
-use crate::setters;
-use crate::support::refusal::unknown_command;
+use crate::support::errors::unknown_command;
 use crate::{Command, CommandHandle, Error, ErrorKind, Kernel, KernelArg, KernelLaunch, Range, Result};
 
 /// New arguments of a launch with their indices. One needs no allocation.

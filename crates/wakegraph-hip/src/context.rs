@@ -10,7 +10,7 @@ use std::ptr;
 use std::sync::Arc;
 
 use parking_lot::{Mutex, MutexGuard};
-use wakegraph_hal::support::health::DeviceHealth;
+use wakegraph_hal::support::errors::DeviceHealth;
 use wakegraph_hal::support::library::{ObjectKind, Owned};
 use wakegraph_hal::support::streams::{
     CaptureContext, CaptureModes, CaptureRelaxed, DriverContext, DriverStream, RawEvent, StreamContext,

@@ -4,8 +4,8 @@
 use std::ptr;
 use std::sync::Arc;
 
-use wakegraph_hal::support::copies::{BoxSide, CopyBox, FillRow};
 use wakegraph_hal::support::graphs::InstantiatedGraph;
+use wakegraph_hal::support::memory::{BoxSide, CopyBox, FillRow};
 
 use super::context::{HipContext, HipObject, HipRawEvent, HipStream};
 use super::device::HipDeviceInner;

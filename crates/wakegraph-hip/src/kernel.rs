@@ -6,8 +6,8 @@ use std::any::Any;
 use std::borrow::Cow;
 use std::sync::Arc;
 
+use wakegraph_hal::support::errors::foreign;
 use wakegraph_hal::support::launch::{LaunchArguments, LaunchGeometry};
-use wakegraph_hal::support::refusal::foreign;
 use wakegraph_hal::support::streams::{DriverContext as _, prepare_launch};
 use wakegraph_hal::{
     AccessMode, Error, ErrorKind, Kernel, KernelArg, KernelDesc, KernelLaunch, Param, ParamKind, Range,

@@ -9,8 +9,8 @@
 use std::ffi::c_int;
 use std::sync::Arc;
 
-use wakegraph_hal::support::copies::{CopyAddress, CopyBox, FillRow, doublings, shortest_element};
 use wakegraph_hal::support::graphs::CommandNodes;
+use wakegraph_hal::support::memory::{CopyAddress, CopyBox, FillRow, doublings, shortest_element};
 use wakegraph_hal::support::streams::{Kept, PinnedMemory, capture};
 use wakegraph_hal::{Command, Error, ErrorKind, MemoryKind, MemoryView, Result, UsmPointer};
 

@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 
 use parking_lot::{Condvar, MappedMutexGuard, Mutex, MutexGuard};
 use smallvec::SmallVec;
-use wakegraph_hal::support::refusal;
+use wakegraph_hal::support::errors;
 use wakegraph_hal::util::OnDemand;
 use wakegraph_hal::util::deferred_drop::Failure;
 use wakegraph_hal::{DeviceId, Event, EventProfile, EventStatus, Result};
@@ -150,7 +150,7 @@ impl<D> HostCompletion<D> {
                 Ok(())
             }
             Ok(_) => Ok(()),
-            Err(_) => Err(refusal::pending_signal()),
+            Err(_) => Err(errors::pending_signal()),
         }
     }
 
@@ -258,8 +258,8 @@ impl<D> HostCompletion<D> {
         let inner = self.lock();
         match self.phase.load(Ordering::Acquire) {
             TIMED => Ok(inner.profile.clone()),
-            COMPLETE => Err(refusal::no_times()),
-            _ => Err(refusal::times_before_completion()),
+            COMPLETE => Err(errors::no_times()),
+            _ => Err(errors::times_before_completion()),
         }
     }
 

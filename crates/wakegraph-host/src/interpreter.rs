@@ -7,7 +7,7 @@
 use std::any::Any;
 use std::fmt::{self, Debug};
 
-use wakegraph_hal::support::refusal::{foreign, stopped_loop};
+use wakegraph_hal::support::errors::{foreign, stopped_loop};
 use wakegraph_hal::util::panics::catch;
 use wakegraph_hal::{
     Body, Command, Error, ErrorKind, HostArgs, HostFn, Kernel, KernelArg, KernelDesc, KernelLaunch,

@@ -5,7 +5,7 @@ use std::any::Any;
 use std::sync::Arc;
 
 use smallvec::SmallVec;
-use wakegraph_hal::support::refusal::{self, foreign, foreign_wait};
+use wakegraph_hal::support::errors::{self, foreign, foreign_wait};
 use wakegraph_hal::{
     Appended, Command, CommandBuffer, CommandBufferDesc, CommandBufferId, CommandBufferInfo,
     CommandBufferState, CommandChange, CommandUpdate, DeviceId, Event, Queue, QueueDesc, QueueOrder, Result,
@@ -180,10 +180,10 @@ impl CommandBuffer for HostCommandBuffer {
 
     fn append(&mut self, command: &Command, after: &[SyncPoint]) -> Result<Appended> {
         let HostContents::Recording { commands, after: all_after } = &mut self.state else {
-            return Err(refusal::append_after_finalize());
+            return Err(errors::append_after_finalize());
         };
         check(command)?;
-        let (index, after) = refusal::next_command(self.id, commands.len(), after)?;
+        let (index, after) = errors::next_command(self.id, commands.len(), after)?;
         commands.push(command.clone());
         all_after.push(after);
         Ok(Appended::new(self.id, index, command, &self.desc))
@@ -198,7 +198,7 @@ impl CommandBuffer for HostCommandBuffer {
 
     fn finalize(&mut self) -> Result<()> {
         let HostContents::Recording { commands, after } = &mut self.state else {
-            return Err(refusal::finalized_twice());
+            return Err(errors::finalized_twice());
         };
         let CommandBufferDesc { in_order, profiling, .. } = self.desc;
         let program = HostProgram::new(std::mem::take(commands), after, in_order, profiling);
@@ -208,18 +208,18 @@ impl CommandBuffer for HostCommandBuffer {
 
     unsafe fn enqueue(&self, queue: &dyn Queue, wait: WaitList<'_>, signal: Signal<'_>) -> Result<()> {
         let HostContents::Executable(program) = &self.state else {
-            return Err(refusal::enqueue_before_finalize());
+            return Err(errors::enqueue_before_finalize());
         };
         let queue = queue.as_any().downcast_ref::<HostQueue>();
         let queue =
-            queue.filter(|queue| queue.device() == self.device).ok_or_else(|| refusal::foreign("queue"))?;
+            queue.filter(|queue| queue.device() == self.device).ok_or_else(|| errors::foreign("queue"))?;
         let commands = EnqueuedCommands::Program(Arc::clone(program));
         queue.submit(commands, self.desc.profiling, Some(self.chain), wait, signal)
     }
 
     fn update(&mut self, updates: &[CommandUpdate]) -> Result<()> {
         let HostContents::Executable(program) = &mut self.state else {
-            return Err(refusal::update_before_finalize());
+            return Err(errors::update_before_finalize());
         };
         // All changes are prepared before the first is made: on an error nothing has changed.
         let changes = CommandChange::of(updates, |index| program.commands().get(index))?;
@@ -245,11 +245,11 @@ impl CommandBuffer for HostCommandBuffer {
 
     fn update_from(&mut self, other: &dyn CommandBuffer) -> Result<()> {
         let HostContents::Executable(program) = &mut self.state else {
-            return Err(refusal::update_before_finalize());
+            return Err(errors::update_before_finalize());
         };
         let other = other.as_any().downcast_ref::<Self>().filter(|other| other.device == self.device);
         // The order is the same, so the object that holds it, and the progress of a run, is kept.
-        let new = match &other.ok_or_else(|| refusal::foreign("command-buffer"))?.state {
+        let new = match &other.ok_or_else(|| errors::foreign("command-buffer"))?.state {
             HostContents::Recording { commands, .. } => program.with_commands(commands.clone()),
             HostContents::Executable(other) => program.like(other),
         };

@@ -11,7 +11,7 @@ use std::ptr;
 use std::sync::Arc;
 
 use parking_lot::Mutex;
-use wakegraph_hal::support::health::{DeviceContext, DeviceHealth};
+use wakegraph_hal::support::errors::{DeviceContext, DeviceHealth};
 use wakegraph_hal::support::sources::ProgramCache;
 use wakegraph_hal::{
     Capabilities, ClockSample, DeviceId, DeviceInfo, Error, Priority, Progress, Result, setters,

@@ -14,8 +14,8 @@ use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 use smallvec::SmallVec;
-use wakegraph_hal::support::health::FailedPolls;
-use wakegraph_hal::support::refusal::no_times;
+use wakegraph_hal::support::errors::FailedPolls;
+use wakegraph_hal::support::errors::no_times;
 use wakegraph_hal::support::signals::{
     Dependencies, DriverSignal, EnqueueOutcome, EnqueueSignal, JoinedTimes, SettleStep, SignalEvent, release,
 };

@@ -9,10 +9,10 @@ use std::ffi::{CString, c_void};
 use std::ptr;
 use std::sync::{Arc, OnceLock};
 
+use wakegraph_hal::support::errors::foreign;
 use wakegraph_hal::support::launch::{
     KernelDeclaration, MemoryArgument, SourceArgument, SourceArguments, divides, kernel_symbol,
 };
-use wakegraph_hal::support::refusal::foreign;
 use wakegraph_hal::support::sources::{self, FoundParam, FoundType};
 use wakegraph_hal::support::spirv::{self, SpirvParam};
 use wakegraph_hal::{

@@ -6,10 +6,10 @@ use std::ptr;
 use std::sync::Arc;
 
 use smallvec::{SmallVec, smallvec};
-use wakegraph_hal::support::copies::rect_pieces;
-use wakegraph_hal::support::lowering::{DriverOperation, LoweredCommand, Operations, StagedMemory};
-use wakegraph_hal::support::recorded_commands::UpdateBackend;
-use wakegraph_hal::support::refusal;
+use wakegraph_hal::support::command_list::UpdateBackend;
+use wakegraph_hal::support::command_list::{DriverOperation, LoweredCommand, Operations, StagedMemory};
+use wakegraph_hal::support::errors;
+use wakegraph_hal::support::memory::rect_pieces;
 use wakegraph_hal::{
     Advice, Command, Error, ErrorKind, KernelLaunch, MemoryView, NativeCommand, NativeStream, Pitch, Rect,
     Result,
@@ -235,7 +235,7 @@ impl LevelZeroOperation {
         let appended = match self {
             Self::Kernel(instance) => match instance.get() {
                 Some(instance) => list.launch(instance.raw(), &instance.groups, order),
-                None => return Err(refusal::enqueue_before_finalize()),
+                None => return Err(errors::enqueue_before_finalize()),
             },
             // SAFETY: passed on to the caller.
             Self::Copy { from, to, len } => unsafe { list.copy([*from, *to], *len, order) },

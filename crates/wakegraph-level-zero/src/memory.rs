@@ -6,8 +6,8 @@ use std::ffi::c_void;
 use std::ptr::{self, NonNull};
 use std::sync::Arc;
 
+use wakegraph_hal::support::errors::{check_range, foreign};
 use wakegraph_hal::support::memory::{DriverAllocation, DriverMemory};
-use wakegraph_hal::support::refusal::{check_range, foreign};
 use wakegraph_hal::{Error, ErrorKind, MemoryDesc, MemoryKind, MemoryView, Result};
 
 use super::context::LevelZeroContext;

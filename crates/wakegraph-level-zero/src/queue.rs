@@ -8,8 +8,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use parking_lot::Mutex;
-use wakegraph_hal::support::recorded_commands::{RecordedCommands, ReplacedParts, Retired};
-use wakegraph_hal::support::refusal::{self, foreign};
+use wakegraph_hal::support::command_list::{RecordedCommands, ReplacedParts, Retired};
+use wakegraph_hal::support::errors::{self, foreign};
 use wakegraph_hal::support::signals::ResolvedWaitList;
 use wakegraph_hal::{
     Appended, Command, CommandBuffer, CommandBufferDesc, CommandBufferInfo, CommandUpdate, DeviceId, Error,
@@ -599,7 +599,7 @@ impl CommandBuffer for LevelZeroCommandBuffer {
     fn update_from(&mut self, other: &dyn CommandBuffer) -> Result<()> {
         let other = other.as_any().downcast_ref::<Self>();
         let other = other.filter(|other| Arc::ptr_eq(&other.context, &self.context));
-        let other = other.ok_or_else(|| refusal::foreign("command-buffer"))?;
+        let other = other.ok_or_else(|| errors::foreign("command-buffer"))?;
         let updated = self.recorded.update_from(&self.context, &other.recorded);
         self.apply(updated)
     }

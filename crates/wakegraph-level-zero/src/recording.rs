@@ -26,8 +26,8 @@ use std::sync::Arc;
 use std::{ptr, slice};
 
 use smallvec::SmallVec;
-use wakegraph_hal::support::lowering::{After, CommandList, PlannedOperation};
-use wakegraph_hal::support::recorded_commands::{ReplacedOperation, ReplacedParts};
+use wakegraph_hal::support::command_list::{After, CommandList, PlannedOperation};
+use wakegraph_hal::support::command_list::{ReplacedOperation, ReplacedParts};
 use wakegraph_hal::{Command, CommandBufferDesc, Kernel, KernelLaunch, Result};
 
 use super::context::{DriverEventKind, LevelZeroContext, Lowering};

@@ -8,7 +8,7 @@ use std::sync::{Arc, OnceLock};
 use std::thread;
 use std::time::Duration;
 
-use wakegraph_hal::support::health::{DeviceContext, DeviceHealth};
+use wakegraph_hal::support::errors::{DeviceContext, DeviceHealth};
 use wakegraph_hal::support::sources::ProgramCache;
 use wakegraph_hal::{
     Capabilities, ClockSample, DeviceId, DeviceInfo, Error, ErrorKind, Priority, QueueDesc, QueueOrder,

@@ -7,9 +7,9 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 use smallvec::SmallVec;
-use wakegraph_hal::support::health::FailedPolls;
-use wakegraph_hal::support::lowering::StagedMemory;
-use wakegraph_hal::support::refusal::no_times;
+use wakegraph_hal::support::command_list::StagedMemory;
+use wakegraph_hal::support::errors::FailedPolls;
+use wakegraph_hal::support::errors::no_times;
 use wakegraph_hal::support::signals::{
     Dependencies, DriverSignal, EnqueueOutcome, EnqueueSignal, JoinedTimes, SettleStep, SignalEvent, join,
     release, settle,

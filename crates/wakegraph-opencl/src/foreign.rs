@@ -8,7 +8,7 @@ use std::ptr::{self, NonNull};
 use std::sync::Arc;
 
 use smallvec::SmallVec;
-use wakegraph_hal::support::refusal::{foreign, idle_wait};
+use wakegraph_hal::support::errors::{foreign, idle_wait};
 use wakegraph_hal::{Error, ErrorKind, MemoryDesc, MemoryKind, Result};
 
 use super::context::OpenclContext;

@@ -11,11 +11,11 @@ use std::ptr;
 use std::sync::Arc;
 
 use smallvec::SmallVec;
+use wakegraph_hal::support::errors::foreign;
 use wakegraph_hal::support::launch::{
     KernelDeclaration, MemoryArgument, SourceArgument, SourceArguments, kernel_symbol, no_variant,
 };
 use wakegraph_hal::support::memory::DriverAllocation as _;
-use wakegraph_hal::support::refusal::foreign;
 use wakegraph_hal::support::sources::{self, FoundParam, FoundType};
 use wakegraph_hal::{Error, ErrorKind, Kernel, KernelArg, KernelDesc, Param, Range, Result, dialect};
 

@@ -6,10 +6,10 @@ use std::ptr;
 use std::sync::Arc;
 
 use smallvec::{SmallVec, smallvec};
-use wakegraph_hal::support::copies::rect_pieces;
-use wakegraph_hal::support::lowering::{DriverOperation, LoweredCommand, Operations, StagedMemory};
+use wakegraph_hal::support::command_list::{DriverOperation, LoweredCommand, Operations, StagedMemory};
+use wakegraph_hal::support::errors::foreign;
 use wakegraph_hal::support::memory::DriverAllocation as _;
-use wakegraph_hal::support::refusal::foreign;
+use wakegraph_hal::support::memory::rect_pieces;
 use wakegraph_hal::{
     Command, Error, ErrorKind, Kernel as _, KernelArg, KernelLaunch, Memory as _, MemoryDesc, MemoryKind,
     MemoryView, ParamKind, Pitch, QueueOrder, Range, Rect, Result, UsmPointer,

@@ -12,8 +12,8 @@ use std::ffi::c_void;
 use std::ptr::{self, NonNull};
 use std::sync::Arc;
 
+use wakegraph_hal::support::errors::foreign;
 use wakegraph_hal::support::memory::{DriverAllocation, DriverMemory};
-use wakegraph_hal::support::refusal::foreign;
 use wakegraph_hal::{Error, ErrorKind, MemoryDesc, MemoryKind, Result};
 
 use super::context::{BufferPlace, OpenclContext};

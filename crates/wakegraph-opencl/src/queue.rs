@@ -7,9 +7,9 @@ use std::sync::{Arc, OnceLock};
 
 use parking_lot::Mutex;
 use smallvec::SmallVec;
-use wakegraph_hal::support::lowering::{After, CommandList};
-use wakegraph_hal::support::recorded_commands::{RecordedCommands, ReplacedParts, Retired};
-use wakegraph_hal::support::refusal::{self, foreign};
+use wakegraph_hal::support::command_list::{After, CommandList};
+use wakegraph_hal::support::command_list::{RecordedCommands, ReplacedParts, Retired};
+use wakegraph_hal::support::errors::{self, foreign};
 use wakegraph_hal::support::signals::{Dependencies, EnqueueSignal, ResolvedWaitList};
 use wakegraph_hal::{
     Appended, Command, CommandBuffer, CommandBufferDesc, CommandBufferInfo, CommandUpdate, DeviceId, Error,
@@ -555,7 +555,7 @@ impl CommandBuffer for OpenclCommandBuffer {
     fn update_from(&mut self, other: &dyn CommandBuffer) -> Result<()> {
         let other = other.as_any().downcast_ref::<Self>();
         let other = other.filter(|other| Arc::ptr_eq(&other.context, &self.context));
-        let other = other.ok_or_else(|| refusal::foreign("command-buffer"))?;
+        let other = other.ok_or_else(|| errors::foreign("command-buffer"))?;
         let updated = self.recorded.update_from(&self.context, &other.recorded);
         self.apply(updated)
     }

@@ -12,8 +12,8 @@ use std::ptr::{self, NonNull};
 use std::sync::Arc;
 
 use smallvec::SmallVec;
-use wakegraph_hal::support::lowering::{CommandList, LoweredCommand, PlannedOperation};
-use wakegraph_hal::support::recorded_commands::{ReplacedOperation, ReplacedParts, UpdateBackend};
+use wakegraph_hal::support::command_list::{CommandList, LoweredCommand, PlannedOperation};
+use wakegraph_hal::support::command_list::{ReplacedOperation, ReplacedParts, UpdateBackend};
 use wakegraph_hal::{
     Command, CommandUpdate, KernelArg, KernelLaunch, LaunchBefore, QueueOrder, Range, Result,
 };

@@ -228,13 +228,13 @@ impl Memory for PooledMemory {
     }
 
     unsafe fn write(&self, offset: usize, bytes: &[u8]) -> Result<()> {
-        wakegraph_hal::support::refusal::check_range(offset, bytes.len(), self.len)?;
+        wakegraph_hal::support::errors::check_range(offset, bytes.len(), self.len)?;
         // SAFETY: passed on to the caller.
         unsafe { self.memory().write(offset, bytes) }
     }
 
     unsafe fn read(&self, offset: usize, bytes: &mut [u8]) -> Result<()> {
-        wakegraph_hal::support::refusal::check_range(offset, bytes.len(), self.len)?;
+        wakegraph_hal::support::errors::check_range(offset, bytes.len(), self.len)?;
         // SAFETY: passed on to the caller.
         unsafe { self.memory().read(offset, bytes) }
     }

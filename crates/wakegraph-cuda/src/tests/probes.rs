@@ -7,8 +7,8 @@
 
 use std::process::Command as Process;
 
-use wakegraph_hal::support::copies::{CopyAddress, CopyBox, FillRow};
 use wakegraph_hal::support::graphs::InstantiatedGraph as _;
+use wakegraph_hal::support::memory::{CopyAddress, CopyBox, FillRow};
 use wakegraph_hal::support::streams::DriverContext as _;
 
 use super::super::context::CudaStream;

@@ -5,7 +5,7 @@
 
 use std::any::Any;
 
-use wakegraph_hal::support::refusal;
+use wakegraph_hal::support::errors;
 use wakegraph_hal::{
     Appended, Command, CommandBuffer, CommandBufferDesc, CommandBufferId, CommandBufferInfo,
     CommandBufferState, CommandChange, CommandUpdate, DeviceId, Error, Queue, Result, Signal, SyncPoint,
@@ -53,7 +53,7 @@ impl CommandBuffer for TemplateCommandBuffer {
     }
 
     fn append(&mut self, command: &Command, _: &[SyncPoint]) -> Result<Appended> {
-        self.expect(CommandBufferState::Recording, refusal::append_after_finalize)?;
+        self.expect(CommandBufferState::Recording, errors::append_after_finalize)?;
         self.commands.push(command.clone());
         Ok(Appended::new(self.id, self.commands.len() as u32 - 1, command, &self.desc))
     }
@@ -63,23 +63,23 @@ impl CommandBuffer for TemplateCommandBuffer {
     }
 
     fn finalize(&mut self) -> Result<()> {
-        self.expect(CommandBufferState::Recording, refusal::finalized_twice)?;
+        self.expect(CommandBufferState::Recording, errors::finalized_twice)?;
         self.state = CommandBufferState::Executable;
         Ok(())
     }
 
     unsafe fn enqueue(&self, queue: &dyn Queue, wait: WaitList<'_>, signal: Signal<'_>) -> Result<()> {
-        self.expect(CommandBufferState::Executable, refusal::enqueue_before_finalize)?;
+        self.expect(CommandBufferState::Executable, errors::enqueue_before_finalize)?;
         let queue = queue.as_any().downcast_ref::<TemplateQueue>();
         let queue =
-            queue.filter(|queue| queue.device() == self.device).ok_or_else(|| refusal::foreign("queue"))?;
+            queue.filter(|queue| queue.device() == self.device).ok_or_else(|| errors::foreign("queue"))?;
         let timed_commands = self.desc.profiling.then_some(self.commands.len());
         queue.submit(timed_commands, None, wait, signal)
     }
 
     /// A disabled command keeps its place in the order.
     fn update(&mut self, updates: &[CommandUpdate]) -> Result<()> {
-        self.expect(CommandBufferState::Executable, refusal::update_before_finalize)?;
+        self.expect(CommandBufferState::Executable, errors::update_before_finalize)?;
         for CommandChange { index, command, .. } in
             CommandChange::of(updates, |index| self.commands.get(index))?
         {
@@ -91,9 +91,9 @@ impl CommandBuffer for TemplateCommandBuffer {
     }
 
     fn update_from(&mut self, other: &dyn CommandBuffer) -> Result<()> {
-        self.expect(CommandBufferState::Executable, refusal::update_before_finalize)?;
+        self.expect(CommandBufferState::Executable, errors::update_before_finalize)?;
         let other = other.as_any().downcast_ref::<Self>().filter(|other| other.device == self.device);
-        self.commands = other.ok_or_else(|| refusal::foreign("command-buffer"))?.commands.clone();
+        self.commands = other.ok_or_else(|| errors::foreign("command-buffer"))?.commands.clone();
         Ok(())
     }
 }

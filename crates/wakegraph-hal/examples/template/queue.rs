@@ -8,7 +8,7 @@ use std::sync::{Arc, LazyLock};
 use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
-use wakegraph_hal::support::refusal::{self, foreign, foreign_wait};
+use wakegraph_hal::support::errors::{self, foreign, foreign_wait};
 use wakegraph_hal::{
     Command, CommandTimes, DeviceId, Error, Event, EventProfile, EventStatus, NativeStream, Queue, QueueDesc,
     Result, Signal, WaitList,
@@ -145,8 +145,8 @@ impl Event for TemplateEvent {
     fn profile(&self) -> Result<EventProfile> {
         match &*self.last.lock() {
             (EventStatus::Complete, Some(profile)) => Ok(profile.clone()),
-            (EventStatus::Complete, None) => Err(refusal::no_times()),
-            _ => Err(refusal::times_before_completion()),
+            (EventStatus::Complete, None) => Err(errors::no_times()),
+            _ => Err(errors::times_before_completion()),
         }
     }
 }

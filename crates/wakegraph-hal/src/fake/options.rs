@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::{Capabilities, CommandKinds, UpdateCapabilities, setters};
+use crate::{Capabilities, CommandKinds, UpdateCapabilities};
 
 /// Limits like those of a small GPU, so that tests of limits meet some.
 const MAX_WORK_GROUP: usize = 1024;

@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use super::schedule::{FakeCompletion, FakeEnqueue, FakeSchedule};
-use crate::support::refusal;
+use crate::support::errors;
 use crate::{
     Appended, Command, CommandBuffer, CommandBufferDesc, CommandBufferId, CommandBufferInfo,
     CommandBufferState, CommandChange, CommandUpdate, DeviceId, Enqueued, Error, Event, EventProfile,
@@ -51,9 +51,9 @@ impl FakeQueue {
             let event = event.as_any().downcast_ref::<FakeEvent>()?;
             (any || event.device() == self.device).then(|| Arc::clone(event.completion()))
         };
-        let event = known(&**signal.event, false).ok_or_else(|| refusal::foreign("event"))?;
+        let event = known(&**signal.event, false).ok_or_else(|| errors::foreign("event"))?;
         let dependencies = wait.dependencies.len();
-        let wait = wait.events().map(|event| known(event, self.peers).ok_or_else(refusal::foreign_wait));
+        let wait = wait.events().map(|event| known(event, self.peers).ok_or_else(errors::foreign_wait));
         self.schedule.enqueue(FakeEnqueue {
             queue: self.id,
             in_order: self.desc.order == QueueOrder::InOrder,
@@ -94,7 +94,7 @@ impl Queue for FakeQueue {
         for buffer in buffers {
             let own: Arc<dyn Event> = Arc::new(FakeEvent::new(self.device, &self.schedule));
             let buffer = buffer.as_any().downcast_ref::<FakeCommandBuffer>();
-            let buffer = buffer.ok_or_else(|| refusal::foreign("command-buffer"));
+            let buffer = buffer.ok_or_else(|| errors::foreign("command-buffer"));
             match buffer.and_then(|buffer| buffer.submit(self, WaitList::NONE, Signal::new(&own))) {
                 Ok(()) => count += 1,
                 Err(error) => {
@@ -168,9 +168,9 @@ impl FakeCommandBuffer {
     }
 
     fn submit(&self, queue: &FakeQueue, wait: WaitList<'_>, signal: Signal<'_>) -> Result<()> {
-        self.expect(CommandBufferState::Executable, refusal::enqueue_before_finalize)?;
+        self.expect(CommandBufferState::Executable, errors::enqueue_before_finalize)?;
         if queue.device != self.device {
-            return Err(refusal::foreign("queue"));
+            return Err(errors::foreign("queue"));
         }
         let timed_commands = self.desc.profiling.then_some(self.commands.len());
         queue.submit(Some(self.id), timed_commands, None, wait, signal)
@@ -195,7 +195,7 @@ impl CommandBuffer for FakeCommandBuffer {
     }
 
     fn append(&mut self, command: &Command, after: &[SyncPoint]) -> Result<Appended> {
-        self.expect(CommandBufferState::Recording, refusal::append_after_finalize)?;
+        self.expect(CommandBufferState::Recording, errors::append_after_finalize)?;
         self.schedule.change()?;
         self.schedule.log(|| {
             let after: Vec<_> = after.iter().map(|point| point.index).collect();
@@ -210,7 +210,7 @@ impl CommandBuffer for FakeCommandBuffer {
     }
 
     fn finalize(&mut self) -> Result<()> {
-        self.expect(CommandBufferState::Recording, refusal::finalized_twice)?;
+        self.expect(CommandBufferState::Recording, errors::finalized_twice)?;
         self.schedule.change()?;
         self.schedule.log(|| "finalize".into());
         self.state = CommandBufferState::Executable;
@@ -220,12 +220,12 @@ impl CommandBuffer for FakeCommandBuffer {
     unsafe fn enqueue(&self, queue: &dyn Queue, wait: WaitList<'_>, signal: Signal<'_>) -> Result<()> {
         self.schedule.log(|| format!("enqueue {}", described(wait, &signal)));
         let queue = queue.as_any().downcast_ref::<FakeQueue>();
-        self.submit(queue.ok_or_else(|| refusal::foreign("queue"))?, wait, signal)
+        self.submit(queue.ok_or_else(|| errors::foreign("queue"))?, wait, signal)
     }
 
     /// A disabled command keeps its place in the order.
     fn update(&mut self, updates: &[CommandUpdate]) -> Result<()> {
-        self.expect(CommandBufferState::Executable, refusal::update_before_finalize)?;
+        self.expect(CommandBufferState::Executable, errors::update_before_finalize)?;
         self.schedule.change()?;
         self.schedule.log(|| format!("update {updates:?}"));
         for CommandChange { index, command, .. } in
@@ -239,9 +239,9 @@ impl CommandBuffer for FakeCommandBuffer {
     }
 
     fn update_from(&mut self, other: &dyn CommandBuffer) -> Result<()> {
-        self.expect(CommandBufferState::Executable, refusal::update_before_finalize)?;
+        self.expect(CommandBufferState::Executable, errors::update_before_finalize)?;
         let theirs = other.as_any().downcast_ref::<Self>().filter(|other| other.device == self.device);
-        let theirs = theirs.ok_or_else(|| refusal::foreign("command-buffer"))?;
+        let theirs = theirs.ok_or_else(|| errors::foreign("command-buffer"))?;
         self.schedule.change()?;
         self.schedule.log(|| format!("update from a buffer of {}", theirs.commands.len()));
         self.commands.clone_from(&theirs.commands);

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use parking_lot::{Condvar, Mutex};
 
 use super::options::{FakeOptions, FakeTiming};
-use crate::support::refusal;
+use crate::support::errors;
 use crate::{
     CommandBufferId, CommandTimes, Error, ErrorKind, EventProfile, EventStatus, Notification, Result,
 };
@@ -221,7 +221,7 @@ impl FakeSchedule {
                 EventStatus::Failed(error) if index < enqueue.dependencies => {
                     failure = failure.or(Some(error));
                 }
-                EventStatus::Idle => return Err(refusal::idle_wait()),
+                EventStatus::Idle => return Err(errors::idle_wait()),
                 EventStatus::Pending | EventStatus::Complete | EventStatus::Failed(_) => {}
             }
         }
@@ -432,7 +432,7 @@ impl FakeCompletion {
     pub(super) fn begin(&self, due: Option<Instant>) -> Result<u64> {
         let mut state = self.state.lock();
         if matches!(state.status, EventStatus::Pending) {
-            return Err(refusal::pending_signal());
+            return Err(errors::pending_signal());
         }
         state.status = EventStatus::Pending;
         state.due = due;
@@ -512,8 +512,8 @@ impl FakeCompletion {
         let state = self.state.lock();
         match (&state.status, &state.profile) {
             (EventStatus::Complete, Some(profile)) => Ok(profile.clone()),
-            (EventStatus::Complete, None) => Err(refusal::no_times()),
-            _ => Err(refusal::times_before_completion()),
+            (EventStatus::Complete, None) => Err(errors::no_times()),
+            _ => Err(errors::times_before_completion()),
         }
     }
 }

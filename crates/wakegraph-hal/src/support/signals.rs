@@ -14,8 +14,8 @@ use std::time::{Duration, Instant};
 use parking_lot::{Mutex, MutexGuard};
 use smallvec::{SmallVec, smallvec};
 
-use super::health::DeviceContext;
-use super::refusal::{self, idle_wait, pending_signal};
+use super::errors::DeviceContext;
+use super::errors::{self, idle_wait, pending_signal};
 use crate::{CommandTimes, DeviceId, Error, Event, EventProfile, EventStatus, Result, WaitList};
 
 /// One enqueue.
@@ -366,13 +366,13 @@ impl<S: DriverSignal> SignalEvent<S> {
     /// The event behind `event`, if it is one of this device.
     pub fn of<'a>(event: &'a Arc<dyn Event>, device: &S::Context) -> Result<&'a Self> {
         let event = event.as_any().downcast_ref::<Self>();
-        event.filter(|event| event.device() == device.id()).ok_or_else(|| refusal::foreign("event"))
+        event.filter(|event| event.device() == device.id()).ok_or_else(|| errors::foreign("event"))
     }
 
     /// The last signal of an event in a wait list, if it is one of a device that `can_wait` allows.
     pub fn awaited(event: &dyn Event, can_wait: impl FnOnce(&S::Context) -> bool) -> Result<&LastSignal<S>> {
         let event = event.as_any().downcast_ref::<Self>().filter(|event| can_wait(&event.context));
-        Ok(&event.ok_or_else(refusal::foreign_wait)?.signal)
+        Ok(&event.ok_or_else(errors::foreign_wait)?.signal)
     }
 }
 
@@ -402,7 +402,7 @@ impl<S: DriverSignal> Event for SignalEvent<S> {
     }
 
     fn profile(&self) -> Result<EventProfile> {
-        self.signal.complete().ok_or_else(refusal::times_before_completion)?.profile()
+        self.signal.complete().ok_or_else(errors::times_before_completion)?.profile()
     }
 }
 

@@ -1,5 +1,5 @@
-//! Identities of devices and allocations, and accesses to ranges of an allocation, from which implicit
-//! dependencies follow.
+//! Identities of devices, allocations, command-buffers and their commands; and accesses to ranges of an
+//! allocation, from which implicit dependencies follow.
 
 use std::fmt;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
@@ -91,6 +91,36 @@ impl fmt::Display for DeviceId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "device#{}", self.0)
     }
+}
+
+/// Identity of a command-buffer; never reused while the process lives.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub struct CommandBufferId(u64);
+
+impl CommandBufferId {
+    /// Returns a new id, for a backend that creates a command-buffer.
+    pub fn unique() -> Self {
+        static NEXT: AtomicU64 = AtomicU64::new(0);
+        Self(NEXT.fetch_add(1, Ordering::Relaxed))
+    }
+}
+
+/// A command inside a command-buffer, used to order later commands of the same buffer.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub struct SyncPoint {
+    /// The command-buffer that the command is in.
+    pub buffer: CommandBufferId,
+    /// The command's number in the order of the appends, starting at 0.
+    pub index: u32,
+}
+
+/// A command that can be updated.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub struct CommandHandle {
+    /// The command-buffer that the command is in.
+    pub buffer: CommandBufferId,
+    /// The command's number in the order of the appends, starting at 0.
+    pub index: u32,
 }
 
 #[cfg(test)]

@@ -6,7 +6,7 @@ mod command_kind;
 mod error;
 mod range;
 
-pub use access::{Access, AccessMode, DeviceId, ResourceId};
+pub use access::{Access, AccessMode, CommandBufferId, CommandHandle, DeviceId, ResourceId, SyncPoint};
 pub use command_kind::{CommandKind, CommandKinds, KindPlace, KindRow};
 pub use error::{BoxError, Error, ErrorKind, Fault, Result};
 pub use range::{Pitch, Range, RangeBound, Rect};

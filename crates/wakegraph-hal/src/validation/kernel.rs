@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use smallvec::SmallVec;
 
-use super::command::{Extent, ViewOperand, address};
+use super::operand::{Extent, ViewOperand, address};
 use crate::{
     CommandUpdate, Device, Error, ErrorKind, Kernel, KernelArg, KernelDesc, KernelLaunch, Param, ParamKind,
     Range, Result,

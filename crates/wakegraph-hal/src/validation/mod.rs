@@ -9,6 +9,7 @@
 //! | this one | allocations, and properties against capabilities |
 //! | `command_buffer` | states, sync-points, handles, wait lists and signals; commands on queues |
 //! | `command` | the operands of each command, in the specification's order, and of those that it holds |
+//! | `operand` | views, the bytes that they cover, and whether two of them share some |
 //! | `kernel` | signatures, arguments, index spaces |
 //! | `update` | updates, against what each command holds by then |
 //!
@@ -28,6 +29,7 @@
 mod command;
 mod command_buffer;
 mod kernel;
+mod operand;
 mod update;
 
 #[cfg(test)]

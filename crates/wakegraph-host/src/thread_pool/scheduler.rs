@@ -6,7 +6,7 @@ use std::sync::atomic::AtomicBool;
 
 use parking_lot::{Mutex, MutexGuard};
 use smallvec::SmallVec;
-use wakegraph_hal::support::refusal::idle_wait;
+use wakegraph_hal::support::errors::idle_wait;
 use wakegraph_hal::util::deferred_drop::Failure;
 use wakegraph_hal::{Error, EventStatus, Notification, Result};
 

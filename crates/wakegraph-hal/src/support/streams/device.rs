@@ -1,5 +1,10 @@
-//! The contract's device, and the devices that may use its memory.
-#![expect(unsafe_code, reason = "vouches for the backend, and takes handles that the caller vouches for")]
+//! The contract's device, with its launches and the devices that may use its memory; and its queues: one
+//! stream each, and the one way in which anything is enqueued on it: single commands, command-buffers in
+//! batches, stream tasks. Events and streams of other libraries that use the same driver.
+//!
+//! The driver counts no references, so an event's last record is taken over by an event of this backend at
+//! once. The application may record or destroy its own afterwards.
+#![expect(unsafe_code, reason = "the caller vouches for enqueues, closures, handles and the backend")]
 
 use std::any::Any;
 use std::collections::HashMap;
@@ -9,17 +14,23 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
+use smallvec::SmallVec;
 
-use super::context::{ContextFailure, DriverContext as _};
 use super::memory::{MemoryDevice, StreamMemory};
-use super::queue::{LaunchDevice, StreamQueue, import_event, order_stream_after};
-use super::signal::StreamEvent;
-use super::stream::nanoseconds_at;
+use super::signal::{
+    EventRecords, Kept, SignalEnd, SignalNeeds, Started, StreamDevice, StreamEvent, StreamSignal,
+};
+use super::stream::{
+    CaptureContext, DriverStream, EventHandle, SignalTimes, StreamContext, StreamHandle, nanoseconds_at,
+};
+use super::{ContextFailure, DriverContext};
+use crate::support::errors::{foreign, foreign_wait, idle_wait};
 use crate::support::launch::{LaunchArguments, LaunchGeometry, LaunchLimits};
+use crate::support::signals::EnqueueSignal;
 use crate::{
-    Capabilities, ClockSample, CommandBuffer, CommandBufferDesc, Device, DeviceId, DeviceInfo, Error,
-    ErrorKind, Event, EventDesc, Kernel, KernelDesc, KernelLaunch, Memory, MemoryDesc, MemoryKind, Queue,
-    QueueDesc, QueueOrder, Result, UserMemory,
+    Capabilities, ClockSample, Command, CommandBuffer, CommandBufferDesc, Device, DeviceId, DeviceInfo,
+    Enqueued, Error, ErrorKind, Event, EventDesc, Kernel, KernelDesc, KernelLaunch, Memory, MemoryDesc,
+    MemoryKind, NativeCommand, Queue, QueueDesc, QueueOrder, Result, Signal, UserMemory, WaitList,
 };
 
 /// The types and calls that the devices of a backend are made of.
@@ -233,4 +244,330 @@ impl PeerAccess {
             }
         }
     }
+}
+
+/// A queue. When it is dropped, its stream goes on with the work in flight.
+#[derive(Debug)]
+pub struct StreamQueue<D: StreamDevice> {
+    /// The device.
+    pub device: Arc<D>,
+    /// How the queue was created.
+    pub desc: QueueDesc,
+    /// The driver's stream.
+    pub stream: Arc<DriverStream<D::Context>>,
+}
+
+impl<D: StreamDevice> StreamQueue<D> {
+    /// Creates a queue with a stream of its own.
+    pub fn create(device: &Arc<D>, desc: QueueDesc) -> Result<Self> {
+        let stream = Arc::new(DriverStream::create_with(device.context(), desc.priority)?);
+        Ok(Self { device: Arc::clone(device), desc, stream })
+    }
+
+    /// The queue behind `queue`, if it is one of `device`.
+    pub fn of<'a>(queue: &'a dyn Queue, device: &Arc<D>) -> Result<&'a Self> {
+        let queue = queue.as_any().downcast_ref::<Self>();
+        queue.filter(|queue| Arc::ptr_eq(&queue.device, device)).ok_or_else(|| foreign("queue"))
+    }
+
+    /// Enqueues what `start` puts on the stream. With `timed_commands`, each of so many commands
+    /// gets times.
+    pub fn submit(
+        &self,
+        timed_commands: Option<usize>,
+        kept: Option<Kept>,
+        wait: WaitList<'_>,
+        signal: Signal<'_>,
+        start: impl FnOnce(&Arc<DriverStream<D::Context>>, &Arc<EventRecords<D::Context>>) -> Result<Started<D>>,
+    ) -> Result<()> {
+        let (device, stream, context) = (&self.device, &self.stream, self.device.context());
+        let event = StreamEvent::of(&**signal.event, device)?;
+        context.health().status()?;
+        // Not later: the event may wait for its own last signal.
+        let awaited = AwaitedSignals::of(wait)?;
+        let enqueue = |records: &Arc<EventRecords<D::Context>>| -> Result<StreamSignal<D>> {
+            let WaitedSignals { needs, failure } = self.wait_for(awaited)?;
+            if let Some(commands) = timed_commands {
+                // Also for an event without times: what is enqueued records them.
+                records.reserve(context, commands)?;
+            }
+            let mut times = None;
+            if (timed_commands.is_some() || self.desc.profiling || signal.timed)
+                && let Some(first) = &records.start
+            {
+                let commands = timed_commands.unwrap_or(0);
+                times = Some(SignalTimes::begin(device.clock().base()?, commands));
+                first.record(stream)?;
+            }
+            // What does not run keeps its place in the order.
+            let started = if failure.is_some() { Started::default() } else { start(stream, records)? };
+            let failure = failure.or(started.failure.map(|failure| context.error(failure)));
+            let end = match started.counted {
+                // Times need the record of the event.
+                Some(run) if times.is_none() => SignalEnd::Counted(run),
+                // The work is on the stream: a failure from here on fails the event.
+                _ => match stream.record(&records.end) {
+                    Ok(sequence) => SignalEnd::Recorded(sequence),
+                    Err(failure) => SignalEnd::Broken(context.error(failure)),
+                },
+            };
+            let signal = StreamSignal::new(device, records, stream, end, times, needs, kept);
+            Ok(signal.failing(failure).with_loops(started.loops))
+        };
+        context.run(|| event.signal_by(enqueue))
+    }
+
+    /// Has the stream wait. The caller has bound the context.
+    pub fn wait_for(
+        &self,
+        AwaitedSignals { order, dependencies }: AwaitedSignals<D>,
+    ) -> Result<WaitedSignals<D>> {
+        for signal in order {
+            signal.order_before(&self.stream)?;
+        }
+        let mut waited = WaitedSignals { needs: SignalNeeds::<D>::default(), failure: None };
+        for signal in dependencies {
+            let failed = signal.order_before(&self.stream)?;
+            if let Some(failure) = failed.as_ref().or(signal.known_failure()) {
+                waited.failure.get_or_insert_with(|| failure.clone());
+            }
+            if failed.is_none() {
+                waited.needs.push(signal);
+            }
+        }
+        Ok(waited)
+    }
+}
+
+/// The last signals of the events of a wait list.
+#[derive(Debug)]
+pub struct AwaitedSignals<D: StreamDevice> {
+    order: Signals<D>,
+    dependencies: Signals<D>,
+}
+
+type Signals<D> = SmallVec<[Arc<StreamSignal<D>>; 4]>;
+
+impl<D: StreamDevice> AwaitedSignals<D> {
+    pub fn of(wait: WaitList<'_>) -> Result<Self> {
+        Ok(Self { order: signals(wait.order)?, dependencies: signals(wait.dependencies)? })
+    }
+}
+
+/// A wait list as the enqueue behind it sees it.
+#[derive(Debug)]
+pub struct WaitedSignals<D: StreamDevice> {
+    pub needs: SignalNeeds<D>,
+    /// The failure that a dependency has, or will have when its work has ended: nothing runs, and this is the
+    /// outcome once everything before it has ended.
+    pub failure: Option<Error>,
+}
+
+/// The last signals of these events.
+fn signals<D: StreamDevice>(events: &[&dyn Event]) -> Result<Signals<D>> {
+    let last = |event: &&dyn Event| {
+        let event = event.as_any().downcast_ref::<StreamEvent<D>>().ok_or_else(foreign_wait)?;
+        event.last_signal().ok_or_else(idle_wait)
+    };
+    events.iter().map(last).collect()
+}
+
+/// A device whose queues launch commands.
+pub trait LaunchDevice: StreamDevice<Context: CaptureContext> {
+    /// Enqueues a command outside command-buffers.
+    fn enqueue_single(
+        queue: &StreamQueue<Self>,
+        command: &Arc<Command>,
+        wait: WaitList<'_>,
+        signal: Signal<'_>,
+    ) -> Result<()>;
+
+    /// Launches a command-buffer of this device as part of a batch, behind which an event is recorded. Gives
+    /// the failure of a part that could not be launched behind others. The caller has bound the context.
+    fn launch_in_batch(
+        device: &Arc<Self>,
+        buffer: &dyn CommandBuffer,
+        stream: &Arc<DriverStream<Self::Context>>,
+    ) -> Result<Option<Error>>;
+}
+
+impl<D: LaunchDevice> Queue for StreamQueue<D> {
+    fn as_any(&self) -> &dyn Any {
+        self
+    }
+
+    fn device(&self) -> DeviceId {
+        self.device.id()
+    }
+
+    fn desc(&self) -> &QueueDesc {
+        &self.desc
+    }
+
+    unsafe fn enqueue(&self, command: &Arc<Command>, wait: WaitList<'_>, signal: Signal<'_>) -> Result<()> {
+        // Its event says all.
+        if matches!(**command, Command::Empty) {
+            return self.submit(None, None, wait, signal, |_, _| Ok(Started::default()));
+        }
+        if let Command::StreamTask(task) = &**command {
+            return self.run_stream_task(task, wait, signal);
+        }
+        D::enqueue_single(self, command, wait, signal)
+    }
+
+    unsafe fn enqueue_batch(&self, buffers: &[&dyn CommandBuffer], signal: Signal<'_>) -> Enqueued {
+        let (mut count, mut failure) = (0, None);
+        let outcome = self.submit(None, None, WaitList::NONE, signal, |stream, _| {
+            let mut started = Started::default();
+            for &buffer in buffers {
+                match D::launch_in_batch(&self.device, buffer, stream) {
+                    // One event tells of all of them, so all fail with what was launched by half.
+                    Ok(by_half) => started.failure = started.failure.or(by_half),
+                    Err(error) => {
+                        failure = Some(self.device.context().error(error.clone()));
+                        // With something on the stream, the event still tells of its end.
+                        return if count == 0 { Err(error) } else { Ok(started) };
+                    }
+                }
+                count += 1;
+            }
+            Ok(started)
+        });
+        Enqueued { count, failure: failure.or(outcome.err()) }
+    }
+
+    fn flush(&self) -> Result<()> {
+        self.device.context().health().status()
+    }
+
+    fn finish(&self) -> Result<()> {
+        let context = self.device.context();
+        context.health().status()?;
+        self.stream.synchronize().map_err(|failure| context.error(failure))
+    }
+}
+
+impl<D: StreamDevice<Context: CaptureContext>> StreamQueue<D> {
+    /// Has the stream wait, calls the closure, and records the event. No lock is held during the call.
+    pub fn run_stream_task(
+        &self,
+        task: &NativeCommand,
+        wait: WaitList<'_>,
+        signal: Signal<'_>,
+    ) -> Result<()> {
+        let (device, stream, context) = (&self.device, &self.stream, self.device.context());
+        let event = StreamEvent::of(&**signal.event, device)?;
+        context.health().status()?;
+        event.check_not_pending()?;
+        let awaited = AwaitedSignals::of(wait)?;
+        context.run(|| {
+            let WaitedSignals { needs, mut failure } = self.wait_for(awaited)?;
+            let records = event.records();
+            let mut times = None;
+            if failure.is_none() {
+                if (self.desc.profiling || signal.timed)
+                    && let Some(first) = &records.start
+                {
+                    times = Some(SignalTimes::begin(device.clock().base()?, 0));
+                    first.record(stream)?;
+                }
+                failure = self.call(task).err();
+            }
+            event.signal_by(|records| {
+                let end = match stream.record(&records.end) {
+                    Ok(sequence) => SignalEnd::Recorded(sequence),
+                    Err(failure) => SignalEnd::Broken(context.error(failure)),
+                };
+                Ok(StreamSignal::new(device, records, stream, end, times, needs, None).failing(failure))
+            })
+        })
+    }
+
+    /// Calls the closure, with the context bound. What the closure leaves behind on the thread and on the
+    /// stream is put in order.
+    fn call(&self, task: &NativeCommand) -> Result<()> {
+        let context = self.device.context();
+        // SAFETY: the stream lives as long as the queue.
+        let lent = unsafe { self.stream.lent() };
+        // SAFETY: the stream waits for the wait list, in the current context; the event is recorded behind
+        // what is on it then.
+        let called = unsafe { task.call_live(&lent) };
+        // A library may have made another context current.
+        let current = context.make_current().map_err(|failure| context.error(failure));
+        let captured = self.stream.end_open_capture().map_err(|failure| context.error(failure));
+        called?;
+        current?;
+        if captured? {
+            let why =
+                format!("the closure of stream task '{}' left a capture of its stream open", task.name());
+            return Err(Error::new(ErrorKind::InvalidOperation, why)
+                .help("end the capture, or use a native command, which is captured"));
+        }
+        Ok(())
+    }
+}
+
+/// An event that is complete once the last record of another library's is.
+///
+/// # Safety
+/// The handle is that of a live event.
+unsafe fn import_event<D: StreamDevice>(
+    device: &Arc<D>,
+    handle: EventHandle<D::Context>,
+) -> Result<StreamEvent<D>> {
+    let context = device.context();
+    let _bound = context.bind()?;
+    // An event that is recorded in a capture fails here, before a wait draws a stream of ours into it.
+    // SAFETY: the caller vouches for the event.
+    unsafe { context.query_event(handle) }.map_err(|failure| unknown::<D::Context>("event", failure))?;
+    let records = Arc::new(EventRecords::create(context, false)?);
+    // SAFETY: as above.
+    let following = unsafe { device.import_streams().follow(handle, &records.end) };
+    let (stream, sequence) = following.map_err(|failure| unknown::<D::Context>("event", failure))?;
+    let (end, needs) = (SignalEnd::Recorded(sequence), SignalNeeds::<D>::default());
+    let signal = StreamSignal::new(device, &records, &stream, end, None, needs, None);
+    Ok(StreamEvent::signalled(device, &records, signal))
+}
+
+/// Makes what is enqueued on another library's stream from now on come after events of this backend, however
+/// they end.
+///
+/// # Safety
+/// The handle is that of a live stream, or one of the driver's own for default streams, such as null.
+unsafe fn order_stream_after<D: StreamDevice<Context: CaptureContext>>(
+    device: &D,
+    stream: StreamHandle<D::Context>,
+    events: &[&dyn Event],
+) -> Result<()> {
+    let (context, signals) = (device.context(), signals::<D>(events)?);
+    // Null stands for the default stream of this context.
+    let _bound = context.bind()?;
+    // SAFETY: the caller vouches for the stream.
+    let captures = unsafe { context.is_capturing(stream) };
+    if captures.map_err(|failure| unknown::<D::Context>("stream", failure))? {
+        return Err(captured_stream());
+    }
+    for signal in &signals {
+        signal.order_by(false, |event| {
+            // SAFETY: the event is alive; the caller vouches for the stream.
+            let waits = unsafe { context.wait(stream, event.raw()) };
+            waits.map_err(|failure| unknown::<D::Context>("stream", failure))
+        })?;
+    }
+    Ok(())
+}
+
+/// A wait for an event from outside a capture would make the capture invalid.
+fn captured_stream() -> Error {
+    Error::new(ErrorKind::InvalidOperation, "the stream is being captured as a graph")
+        .help("let the stream that launches the graph wait instead, before the launch and outside a capture")
+}
+
+/// The error of a call that was given a handle of another library.
+fn unknown<C: StreamContext>(what: &str, failure: ContextFailure<C>) -> Error {
+    if !C::BAD_HANDLE.contains(&failure.code) {
+        return failure.into();
+    }
+    let why = format!("the handle is not that of a live {what} of this driver");
+    Error::new(ErrorKind::InvalidArgument, why).caused_by(Error::from(failure))
 }

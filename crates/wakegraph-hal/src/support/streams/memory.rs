@@ -11,11 +11,11 @@ use std::sync::Arc;
 
 use parking_lot::Mutex;
 
-use super::context::{ContextFailure, DriverContext as _};
 use super::signal::StreamDevice;
 use super::stream::{DriverStream, StreamHandle};
-use crate::support::copies::CopyAddress;
-use crate::support::refusal;
+use super::{ContextFailure, DriverContext as _};
+use crate::support::errors;
+use crate::support::memory::CopyAddress;
 use crate::{
     Command, DeviceId, Error, ErrorKind, Memory, MemoryDesc, MemoryKind, MemoryView, PlainMemory, ResourceId,
     Result, UserMemory, UsmPointer,
@@ -108,7 +108,7 @@ impl<D: MemoryDevice> StreamMemory<D> {
     pub fn allocate(device: &Arc<D>, desc: &MemoryDesc) -> Result<Self> {
         let MemoryDesc { len, kind } = *desc;
         if len == 0 {
-            return Err(refusal::empty_allocation());
+            return Err(errors::empty_allocation());
         }
         let allocation = device.allocate(kind, len)?;
         Ok(Self { device: Arc::clone(device), resource: ResourceId::unique(), len, allocation })
@@ -151,7 +151,7 @@ impl<D: MemoryDevice> StreamMemory<D> {
     /// The address at which a view begins. Kernels take the driver's memory only.
     pub fn address_of(view: &MemoryView) -> Result<u64> {
         let memory = view.memory().as_any().downcast_ref::<Self>();
-        Ok(memory.ok_or_else(|| refusal::foreign("memory"))?.address() + view.offset() as u64)
+        Ok(memory.ok_or_else(|| errors::foreign("memory"))?.address() + view.offset() as u64)
     }
 
     /// Where one side of a copy begins. Copies also take the host memory of other backends. Unless a
@@ -168,7 +168,7 @@ impl<D: MemoryDevice> StreamMemory<D> {
     }
 
     fn range(&self, offset: usize, len: usize) -> Result<u64> {
-        let checked = refusal::check_range(offset, len, self.len);
+        let checked = errors::check_range(offset, len, self.len);
         checked.map_err(|error| self.device.context().error(error))?;
         Ok(self.address() + offset as u64)
     }

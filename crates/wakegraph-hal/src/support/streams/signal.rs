@@ -9,10 +9,10 @@ use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 
-use super::context::{ContextFailure, DriverContext as _};
 use super::stream::{DeviceClock, DriverStream, ImportStreams, RawEvent, SignalTimes, StreamContext, now};
-use crate::support::health::FailedPolls;
-use crate::support::refusal;
+use super::{ContextFailure, DriverContext as _};
+use crate::support::errors;
+use crate::support::errors::FailedPolls;
 use crate::support::signals::{
     Dependencies, EnqueueOutcome, EnqueueSignal, LastSignal, SettleStep, poll_until_final, release,
 };
@@ -211,7 +211,7 @@ impl<D: StreamDevice> StreamSignal<D> {
     /// The times, if it has any. It is complete.
     pub fn profile(&self) -> Result<EventProfile> {
         let EventRecords { end, start, commands } = &*self.records;
-        let (times, start) = self.times.as_ref().zip(start.as_ref()).ok_or_else(refusal::no_times)?;
+        let (times, start) = self.times.as_ref().zip(start.as_ref()).ok_or_else(errors::no_times)?;
         let seen = self.pending.lock().seen;
         let read = times.read(seen, [start, end], &commands.lock());
         read.map_err(|failure| self.device.context().error(failure))
@@ -276,7 +276,7 @@ impl<D: StreamDevice> EnqueueSignal for StreamSignal<D> {
         let is_stopped = self.loops.as_ref().is_some_and(|loops| loops.have_been_stopped());
         let failure = lost.or(pending.needs.failure()).or(broken).cloned();
         // Under the lock: a thread that finds no dependencies finds the outcome known.
-        self.outcome.set(failure.or_else(|| is_stopped.then(|| context.error(refusal::stopped_loop()))));
+        self.outcome.set(failure.or_else(|| is_stopped.then(|| context.error(errors::stopped_loop()))));
         let (needs, kept) = (std::mem::take(&mut pending.needs), pending.kept.take());
         drop((pending, needs));
         if context.health().may_still_run() {
@@ -320,7 +320,7 @@ impl<D: StreamDevice> StreamEvent<D> {
     /// The event behind `event`, if it is one of `device`.
     pub(super) fn of<'a>(event: &'a dyn Event, device: &Arc<D>) -> Result<&'a Self> {
         let event = event.as_any().downcast_ref::<Self>();
-        event.filter(|event| Arc::ptr_eq(&event.device, device)).ok_or_else(|| refusal::foreign("event"))
+        event.filter(|event| Arc::ptr_eq(&event.device, device)).ok_or_else(|| errors::foreign("event"))
     }
 
     /// The signal that a wait for this event means now.
@@ -381,7 +381,7 @@ impl<D: StreamDevice> Event for StreamEvent<D> {
     }
 
     fn profile(&self) -> Result<EventProfile> {
-        self.signal.complete().ok_or_else(refusal::times_before_completion)?.profile()
+        self.signal.complete().ok_or_else(errors::times_before_completion)?.profile()
     }
 }
 

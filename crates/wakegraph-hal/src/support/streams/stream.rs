@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 
-use super::context::{ContextFailure, DriverContext};
+use super::{ContextFailure, DriverContext};
 use crate::support::library::{ObjectKind, Owned};
 use crate::{CommandTimes, Error, ErrorKind, EventProfile, NativeCommand, NativeStream, Priority, Result};
 
