@@ -2,7 +2,7 @@
 //!
 //! | file | holds |
 //! |---|---|
-//! | `verbs` | the methods that add kernels, copies, fills, hints, host tasks, sub-graphs, conditionals, loops; queues have them, too |
+//! | `verbs` | the methods that queues have, too, from `launch` to `while_nonzero` |
 //! | this | [`Graph`]: kernels, host tasks, empty nodes, sub-graphs, finalize |
 //! | `memory_command` | the device commands of copies, fills and hints |
 //! | `parameter`, `binding`, `command_group` | what nodes are bound to, to be changed later |

@@ -17,7 +17,7 @@ use crate::runtime::execution::submit::check_launched;
 use crate::runtime::execution::template::RunOwner;
 use crate::runtime::finalize::updatable::{Brings, CurrentGraph, Updatable};
 use crate::runtime::resource::allocation::Allocation;
-use crate::runtime::update::draft::Change;
+use crate::runtime::update::change::Change;
 use crate::runtime::update::nodes::{self, Nodes};
 use crate::runtime::update::replace::Recorded;
 

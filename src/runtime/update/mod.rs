@@ -14,11 +14,10 @@
 //!
 //! | file | holds |
 //! |---|---|
-//! | this, `applied` | [`Update`] and its future, [`Applied`]: what users see |
-//! | `step`, `change` | what an update changes |
-//! | `sequencing`, `turn` | when an update is applied, and the place of one that has to wait |
-//! | `apply` | one update, all or nothing, and the registers of the memory that it brings or takes out |
-//! | `draft` | what an update makes of each node, worked out without a lock |
+//! | this | [`Update`]: what users see |
+//! | `step`, `change` | what an update changes, and what it makes of all nodes that it names |
+//! | `apply` | when an update is applied, all or nothing, and registers the memory that it brings |
+//! | `draft` | what an update makes of one node, worked out without a lock |
 //! | `bodies` | the same for nodes inside conditionals and loops |
 //! | `nodes`, `race_check` | changes of single nodes, and whether they stay free of data races |
 //! | `replace` | an executable from another graph |
@@ -28,6 +27,7 @@
 
 mod apply;
 mod bodies;
+mod change;
 mod draft;
 mod nodes;
 mod race_check;
@@ -43,7 +43,7 @@ use std::sync::Arc;
 pub use apply::Applied;
 use apply::apply;
 use bytemuck::Pod;
-use draft::Change;
+use change::Change;
 use step::{NodeChange, StagedOperands, Steps, UpdateStep};
 use wakegraph_hal::Range;
 

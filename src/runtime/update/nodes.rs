@@ -16,7 +16,7 @@ use crate::runtime::finalize::updatable::{Accesses, CurrentGraph};
 use crate::runtime::resource::device::Device;
 use crate::runtime::resource::kernel::KernelCall;
 use crate::runtime::resource::scratch::Places;
-use crate::runtime::update::draft::Drafts;
+use crate::runtime::update::change::Drafts;
 use crate::runtime::update::draft::{Draft, Lowered};
 use crate::runtime::update::race_check::{self, Changed};
 use crate::runtime::update::step::Steps;
