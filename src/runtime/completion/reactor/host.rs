@@ -83,31 +83,35 @@ impl ReactorInner {
     /// The task sleeps until a turn that is far, and the thread takes one that is not.
     fn plan_task(&self, inbox: &mut Inbox, next: u64) -> u64 {
         inbox.is_task_in_time = true;
-        let until = if inbox.is_far(next) { next } else { u64::MAX };
+        let is_far = inbox.is_far(next);
+        let until = if is_far { next } else { u64::MAX };
         self.task_due.store(until, Ordering::Relaxed);
-        self.wake_before(inbox, next);
+        self.wake_host(inbox, next, is_far);
         until
     }
 
     /// The thread sleeps until a turn that is not far, and leaves others to the task.
     fn plan_thread(&self, inbox: &mut Inbox, next: u64) -> u64 {
         let due = self.task_due.load(Ordering::Relaxed);
-        if inbox.is_task_in_time && now() > due.saturating_add(LATE) {
-            inbox.is_task_in_time = false;
-            let event = "a runtime does not poll the reactor's task: its thread takes over";
-            tracing::debug!(target: "wakegraph", "{event}");
-        }
-        let until = if inbox.is_far(next) { next.saturating_add(inbox.takes_over_after) } else { next };
+        inbox.is_task_in_time &= now() <= due.saturating_add(LATE);
+        let is_far = inbox.is_far(next);
+        let until = if is_far { next.saturating_add(inbox.takes_over_after) } else { next };
         self.asleep_until.store(until, Ordering::Relaxed);
-        self.wake_before(inbox, next);
+        self.wake_host(inbox, next, is_far);
         until
     }
 
-    /// Makes sure that a host takes a turn before this time: the task if that is far, and the thread in case
-    /// the task does not.
+    /// Makes sure that a host takes a turn before this time.
     pub(super) fn wake_before(&self, inbox: &mut Inbox, time: u64) {
+        self.wake_host(inbox, time, inbox.is_far(time));
+    }
+
+    /// Makes sure that the task takes a turn before this time if that is far, and the thread in case the
+    /// task does not. A host that plans a turn asks once whether that is far: it would otherwise wake itself,
+    /// before it sleeps, for a turn that is not far any more.
+    fn wake_host(&self, inbox: &Inbox, time: u64, is_far: bool) {
         let mut of_thread = time;
-        if let Some(task) = inbox.task.as_ref().filter(|_| inbox.is_far(time)) {
+        if let Some(task) = inbox.task.as_ref().filter(|_| is_far) {
             of_thread = time.saturating_add(inbox.takes_over_after);
             if time < self.task_due.load(Ordering::Relaxed) {
                 self.task_due.store(time, Ordering::Relaxed);
