@@ -1,4 +1,4 @@
-//! What an update makes of one node.
+//! The result of an update for one node.
 
 use std::sync::Arc;
 
