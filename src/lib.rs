@@ -9,7 +9,7 @@ mod runtime;
 mod sync;
 mod util;
 
-// What every program meets. All else is in rooms.
+// Names that every program uses. All others are in the modules below, by what one does there.
 #[doc(inline)]
 pub use graph::NodeId;
 pub use runtime::{
@@ -18,7 +18,7 @@ pub use runtime::{
 };
 pub use wakegraph_hal::{BoxError, Error, ErrorKind, Fault, Range, Result};
 
-// The rooms.
+// The modules.
 pub mod backend;
 pub mod graph;
 pub mod plan;

@@ -1,4 +1,4 @@
-//! The rooms: what stands beside the root, by what one does there.
+//! The rooms of the crate: modules that are named for what one does there.
 
 pub use crate::runtime::{dlpack, kernel, timeline};
 
@@ -199,7 +199,7 @@ pub mod recording {
     //! [`CommandBuilder`]: the same commands, with a wait list.
     //!
     //! ```
-    //! use wakegraph::{Device, Graph, Queue, Result};
+    //! use wakegraph::{Device, Graph, Result};
     //!
     //! # #[tokio::main(flavor = "current_thread")]
     //! # async fn main() -> Result<()> {
