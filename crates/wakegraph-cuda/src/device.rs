@@ -5,12 +5,11 @@ use std::ffi::c_int;
 use std::sync::{Arc, OnceLock};
 
 use wakegraph_hal::support::streams::{
-    DeviceClock, DriverContext as _, ImportStreams, MemoryDevice, PeerAccess, PinnedMemories, StreamDevice,
-    StreamMemory,
+    DeviceParts, DriverContext as _, MemoryDevice, PinnedMemories, StreamDevice, StreamMemory,
+    stream_capabilities,
 };
 use wakegraph_hal::{
-    Capabilities, CommandKinds, DeviceId, DeviceInfo, MemoryKind, MemoryView, Progress, Result,
-    UpdateCapabilities, UserMemory,
+    Capabilities, CommandKinds, DeviceId, DeviceInfo, MemoryKind, MemoryView, Result, UserMemory,
 };
 
 use super::context::{self, CudaContext, CudaStream};
@@ -27,8 +26,6 @@ use super::sys::{
 /// order, the context last.
 #[derive(Debug)]
 pub(super) struct CudaDeviceInner {
-    pub(super) info: DeviceInfo,
-    pub(super) capabilities: Capabilities,
     /// 90 for 9.0.
     pub(super) compute_capability: u32,
     pub(super) overlap: OverlapPolicy,
@@ -36,10 +33,8 @@ pub(super) struct CudaDeviceInner {
     pub(super) has_else: bool,
     /// The backend's own kernels, by [`BuiltinKernel`](super::kernel::BuiltinKernel).
     pub(super) builtin_kernels: [OnceLock<CudaFunction>; 4],
-    pub(super) peers: PeerAccess,
     pub(super) counters: Arc<CounterPool>,
-    pub(super) clock: DeviceClock<CudaContext>,
-    import_streams: ImportStreams<CudaContext>,
+    pub(super) parts: DeviceParts<CudaContext>,
     pub(super) pool: Arc<MemoryPool>,
     pub(super) context: Arc<CudaContext>,
 }
@@ -58,15 +53,6 @@ impl CudaDeviceInner {
         let version = version(driver)?;
         let info = info(&context, version)?;
         let capabilities = Capabilities {
-            commands: commands(driver, version),
-            update: UpdateCapabilities::all(),
-            profiling: true,
-            notifies: false,
-            progress: Progress::Device,
-            batches: true,
-            queue_priorities: true,
-            stream_tasks: true,
-            out_of_order_queues: false,
             max_work_group_size: attribute(sys::CU_DEVICE_ATTRIBUTE_MAX_THREADS_PER_BLOCK)?,
             max_work_item_sizes: three([
                 sys::CU_DEVICE_ATTRIBUTE_MAX_BLOCK_DIM_X,
@@ -78,31 +64,24 @@ impl CudaDeviceInner {
                 sys::CU_DEVICE_ATTRIBUTE_MAX_GRID_DIM_Y,
                 sys::CU_DEVICE_ATTRIBUTE_MAX_GRID_DIM_Z,
             ])?,
-            max_global_index: usize::MAX,
-            concurrent_parts: true,
-            global_offset: true,
-            view_alignment: 1,
             // Arguments begin at multiples of 16, so some memory is left for the gaps.
             local_memory: attribute(sys::CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN)?
                 .saturating_sub(LOCAL_GAPS),
             max_allocation: usize::try_from(info.memory).unwrap_or(usize::MAX),
+            ..stream_capabilities(commands(driver, version))
         };
         let major = attribute(sys::CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR)?;
         let minor = attribute(sys::CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR)?;
         let compute_capability = (10 * major + minor) as u32;
-        let clock = DeviceClock::create(&context)?;
+        let parts = DeviceParts::new(info, capabilities, &context)?;
         let pool = Arc::new(MemoryPool::create(&context)?);
         Ok(Self {
-            info,
-            capabilities,
             compute_capability,
             overlap: OverlapPolicy::of(driver, compute_capability),
             has_else: version >= CONDITIONALS_WITH_ELSE,
             builtin_kernels: Default::default(),
-            peers: PeerAccess::default(),
             counters: Arc::new(CounterPool::new(&pool)),
-            clock,
-            import_streams: ImportStreams::default(),
+            parts,
             pool,
             context,
         })
@@ -138,20 +117,12 @@ impl StreamDevice for CudaDeviceInner {
     type Counted = CountedRun;
     type Loops = StoppableRun;
 
-    fn info(&self) -> &DeviceInfo {
-        &self.info
+    fn parts(&self) -> &DeviceParts<CudaContext> {
+        &self.parts
     }
 
     fn context(&self) -> &Arc<CudaContext> {
         &self.context
-    }
-
-    fn clock(&self) -> &DeviceClock<CudaContext> {
-        &self.clock
-    }
-
-    fn import_streams(&self) -> &ImportStreams<CudaContext> {
-        &self.import_streams
     }
 }
 
@@ -159,7 +130,7 @@ impl StreamDevice for CudaDeviceInner {
 pub(super) fn is_of(device: &CudaDeviceInner, view: &MemoryView) -> bool {
     let memory = view.memory().as_any().downcast_ref::<CudaMemory>();
     let is_on_device = view.memory().kind() == MemoryKind::Device;
-    is_on_device && memory.is_some_and(|memory| memory.device.info.id == device.info.id)
+    is_on_device && memory.is_some_and(|memory| memory.device.id() == device.id())
 }
 
 impl MemoryDevice for CudaDeviceInner {

@@ -239,7 +239,7 @@ impl CudaLaunch {
     /// context.
     fn fits_twice(&self, device: &CudaDeviceInner) -> bool {
         let (function, LaunchGeometry { grid, block }) = (self.function, &self.geometry);
-        let (driver, multiprocessors) = (device.context.driver, device.info.compute_units as u64);
+        let (driver, multiprocessors) = (device.context.driver, device.parts.info.compute_units as u64);
         let product =
             |sizes: &[u32; 3]| sizes.iter().fold(1_u64, |all, &size| all.saturating_mul(size.into()));
         let groups = product(grid).saturating_mul(2);

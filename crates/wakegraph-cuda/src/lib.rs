@@ -81,8 +81,8 @@ use kernel::CudaKernel;
 use queue::CudaCommandBuffer;
 use sys::{CUcontext, CudaFailure, Driver};
 use wakegraph_hal::support::library::OpenDevices;
-use wakegraph_hal::support::streams::{GpuBackend, GpuDevice, PeerAccess};
-use wakegraph_hal::{Backend, Capabilities, CommandBufferDesc, Device, Error, ErrorKind, KernelDesc, Result};
+use wakegraph_hal::support::streams::{GpuBackend, GpuDevice};
+use wakegraph_hal::{Backend, CommandBufferDesc, Device, Error, ErrorKind, KernelDesc, Result};
 
 /// The backend that finds NVIDIA's GPUs.
 #[derive(Clone, Copy, Debug)]
@@ -186,10 +186,6 @@ unsafe impl GpuBackend for CudaDeviceInner {
     type CommandBuffer = CudaCommandBuffer;
     const NAME: &'static str = "CUDA";
 
-    fn capabilities(&self) -> &Capabilities {
-        &self.capabilities
-    }
-
     fn load_kernel(&self, desc: &KernelDesc<'_>) -> Result<CudaKernel> {
         CudaKernel::load(self, desc)
     }
@@ -200,10 +196,6 @@ unsafe impl GpuBackend for CudaDeviceInner {
 
     fn check_address(&self, address: usize, len: usize) -> Result<()> {
         memory::check_address(&self.context, address, len)
-    }
-
-    fn peers(&self) -> &PeerAccess {
-        &self.peers
     }
 
     fn open_to(&self, user: &Self) -> Result<bool, CudaFailure> {

@@ -7,13 +7,10 @@ use std::ptr;
 use std::sync::{Arc, OnceLock};
 
 use wakegraph_hal::support::streams::{
-    DeviceClock, DriverContext as _, ImportStreams, MemoryDevice, PeerAccess, PinnedMemories, StreamDevice,
-    StreamMemory,
+    DeviceParts, DriverContext as _, MemoryDevice, PinnedMemories, StreamDevice, StreamMemory,
+    stream_capabilities,
 };
-use wakegraph_hal::{
-    Capabilities, CommandKinds, DeviceId, DeviceInfo, MemoryKind, Progress, Result, UpdateCapabilities,
-    UserMemory,
-};
+use wakegraph_hal::{Capabilities, CommandKinds, DeviceId, DeviceInfo, MemoryKind, Result, UserMemory};
 
 use super::context::{self, HipContext, HipStream};
 use super::error::version_text;
@@ -28,8 +25,6 @@ use super::sys::{
 /// order, the context last.
 #[derive(Debug)]
 pub(super) struct HipDeviceInner {
-    pub(super) info: DeviceInfo,
-    pub(super) capabilities: Capabilities,
     /// The architecture that code is compiled for, such as `gfx90a:sramecc+:xnack-`.
     pub(super) architecture: String,
     /// Work-items that the hardware issues together: 32 or 64.
@@ -38,9 +33,7 @@ pub(super) struct HipDeviceInner {
     pub(super) fill: OnceLock<HipFunction>,
     /// The outcome of [`keep_their_values`](super::updates_in_flight::keep_their_values).
     pub(super) keeps_values: OnceLock<bool>,
-    pub(super) peers: PeerAccess,
-    pub(super) clock: DeviceClock<HipContext>,
-    import_streams: ImportStreams<HipContext>,
+    pub(super) parts: DeviceParts<HipContext>,
     pub(super) pool: Arc<HipMemoryPool>,
     pub(super) context: Arc<HipContext>,
 }
@@ -58,15 +51,6 @@ impl HipDeviceInner {
         };
         let info = info(&context)?;
         let capabilities = Capabilities {
-            commands: commands(),
-            update: UpdateCapabilities::all(),
-            profiling: true,
-            notifies: false,
-            progress: Progress::Device,
-            batches: true,
-            queue_priorities: true,
-            stream_tasks: true,
-            out_of_order_queues: false,
             max_work_group_size: attribute(sys::hipDeviceAttributeMaxThreadsPerBlock)?,
             max_work_item_sizes: three([
                 sys::hipDeviceAttributeMaxBlockDimX,
@@ -78,27 +62,20 @@ impl HipDeviceInner {
                 sys::hipDeviceAttributeMaxGridDimY,
                 sys::hipDeviceAttributeMaxGridDimZ,
             ])?,
-            max_global_index: usize::MAX,
-            concurrent_parts: true,
-            global_offset: true,
-            view_alignment: 1,
             // Arguments begin at multiples of 16, so some memory is left for the gaps.
             local_memory: attribute(sys::hipDeviceAttributeMaxSharedMemoryPerBlock)?
                 .saturating_sub(LOCAL_GAPS),
             max_allocation: usize::try_from(info.memory).unwrap_or(usize::MAX),
+            ..stream_capabilities(commands())
         };
         let wavefront = attribute(sys::hipDeviceAttributeWarpSize)?;
         let pool = Arc::new(HipMemoryPool::create(&context)?);
         Ok(Self {
-            info,
-            capabilities,
             architecture: driver.architecture(context.device)?,
             wavefront,
             fill: OnceLock::new(),
             keeps_values: OnceLock::new(),
-            peers: PeerAccess::default(),
-            clock: DeviceClock::create(&context)?,
-            import_streams: ImportStreams::default(),
+            parts: DeviceParts::new(info, capabilities, &context)?,
             pool,
             context,
         })
@@ -132,20 +109,12 @@ impl StreamDevice for HipDeviceInner {
     type Counted = Infallible;
     type Loops = Infallible;
 
-    fn info(&self) -> &DeviceInfo {
-        &self.info
+    fn parts(&self) -> &DeviceParts<HipContext> {
+        &self.parts
     }
 
     fn context(&self) -> &Arc<HipContext> {
         &self.context
-    }
-
-    fn clock(&self) -> &DeviceClock<HipContext> {
-        &self.clock
-    }
-
-    fn import_streams(&self) -> &ImportStreams<HipContext> {
-        &self.import_streams
     }
 }
 

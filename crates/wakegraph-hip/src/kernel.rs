@@ -126,7 +126,7 @@ impl HipLaunch {
         let kernel = kernel.ok_or_else(|| foreign("kernel"))?;
         let (geometry, arguments) =
             prepare_launch(device, launch, kernel.is_portable, (MOST_ITEMS, device.wavefront))?;
-        kernel.check_local(arguments.local(), device.capabilities.local_memory + LOCAL_GAPS)?;
+        kernel.check_local(arguments.local(), device.parts.capabilities.local_memory + LOCAL_GAPS)?;
         Ok(Self { function: kernel.function.raw, geometry, arguments })
     }
 

@@ -48,8 +48,8 @@ use kernel::HipKernel;
 use queue::HipCommandBuffer;
 use sys::HipFailure;
 use wakegraph_hal::support::library::OpenDevices;
-use wakegraph_hal::support::streams::{GpuBackend, GpuDevice, PeerAccess};
-use wakegraph_hal::{Backend, Capabilities, CommandBufferDesc, Device, Error, ErrorKind, KernelDesc, Result};
+use wakegraph_hal::support::streams::{GpuBackend, GpuDevice};
+use wakegraph_hal::{Backend, CommandBufferDesc, Device, Error, ErrorKind, KernelDesc, Result};
 
 /// The backend that finds AMD's GPUs.
 #[derive(Clone, Copy, Debug)]
@@ -95,10 +95,6 @@ unsafe impl GpuBackend for HipDeviceInner {
     type CommandBuffer = HipCommandBuffer;
     const NAME: &'static str = "HIP";
 
-    fn capabilities(&self) -> &Capabilities {
-        &self.capabilities
-    }
-
     fn load_kernel(&self, desc: &KernelDesc<'_>) -> Result<HipKernel> {
         HipKernel::load(self, desc)
     }
@@ -109,10 +105,6 @@ unsafe impl GpuBackend for HipDeviceInner {
 
     fn check_address(&self, address: usize, len: usize) -> Result<()> {
         memory::check_address(&self.context, address, len)
-    }
-
-    fn peers(&self) -> &PeerAccess {
-        &self.peers
     }
 
     fn open_to(&self, user: &Self) -> Result<bool, HipFailure> {

@@ -7,13 +7,11 @@
 #![expect(unsafe_code, reason = "the caller vouches for enqueues, closures, handles and the backend")]
 
 use std::any::Any;
-use std::collections::HashMap;
 use std::ffi::c_void;
 use std::num::NonZeroUsize;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use parking_lot::Mutex;
 use smallvec::SmallVec;
 
 use super::memory::{MemoryDevice, StreamMemory};
@@ -47,9 +45,6 @@ pub unsafe trait GpuBackend: LaunchDevice + MemoryDevice {
     /// The API's name, for errors.
     const NAME: &'static str;
 
-    /// Capabilities of the device.
-    fn capabilities(&self) -> &Capabilities;
-
     /// Loads a kernel from its sources.
     fn load_kernel(&self, desc: &KernelDesc<'_>) -> Result<Self::Kernel>;
 
@@ -59,9 +54,6 @@ pub unsafe trait GpuBackend: LaunchDevice + MemoryDevice {
     /// Checks that `len` bytes at `address` lie inside memory that the driver knows and that this device can
     /// use.
     fn check_address(&self, address: usize, len: usize) -> Result<()>;
-
-    /// The devices that may use this device's memory.
-    fn peers(&self) -> &PeerAccess;
 
     /// Lets `user` use this device's memory, if the hardware can.
     fn open_to(&self, user: &Self) -> Result<bool, ContextFailure<Self::Context>>;
@@ -87,7 +79,7 @@ pub fn prepare_launch<D: GpuBackend>(
             D::NAME
         )));
     }
-    let Capabilities { max_work_item_sizes: block, max_work_groups: grid, .. } = *device.capabilities();
+    let Capabilities { max_work_item_sizes: block, max_work_groups: grid, .. } = device.parts().capabilities;
     let limits = LaunchLimits { block, grid, items, warp };
     let geometry = LaunchGeometry::of(range, kernel.max_work_group_size(), &limits)?;
     let address_of = StreamMemory::<D>::address_of;
@@ -131,11 +123,11 @@ unsafe impl<D: GpuBackend> Device for GpuDevice<D> {
     }
 
     fn info(&self) -> &DeviceInfo {
-        self.inner.info()
+        &self.inner.parts().info
     }
 
     fn capabilities(&self) -> &Capabilities {
-        self.inner.capabilities()
+        &self.inner.parts().capabilities
     }
 
     fn status(&self) -> Result<()> {
@@ -149,7 +141,7 @@ unsafe impl<D: GpuBackend> Device for GpuDevice<D> {
     /// The host's own clock: device times are converted to it.
     fn clock(&self) -> Result<ClockSample> {
         let host = Instant::now();
-        let error = Duration::from_nanos(self.inner.clock().error());
+        let error = Duration::from_nanos(self.inner.parts().clock.error());
         Ok(ClockSample::new(nanoseconds_at(host), host).error(error))
     }
 
@@ -209,7 +201,7 @@ unsafe impl<D: GpuBackend> Device for GpuDevice<D> {
             let owner = &memory.device;
             Arc::ptr_eq(owner, &self.inner)
                 || memory.kind() == MemoryKind::Host
-                || owner.peers().is_open_to(self.inner.id(), || owner.open_to(&self.inner))
+                || owner.parts().peers.is_open_to(self.inner.id(), || owner.open_to(&self.inner))
         })
     }
 
@@ -220,29 +212,6 @@ unsafe impl<D: GpuBackend> Device for GpuDevice<D> {
 
     fn sub_devices(&self, count: NonZeroUsize) -> Result<Vec<Arc<dyn Device>>> {
         Err(self.inner.context().error(D::cannot_split(count)))
-    }
-}
-
-/// Whether the devices with these ids may.
-#[derive(Default, Debug)]
-pub struct PeerAccess(Mutex<HashMap<DeviceId, bool>>);
-
-impl PeerAccess {
-    /// Whether `user` may. The first call has `open` make it so, where the hardware can. A failure counts as
-    /// no, and the next call tries again.
-    pub fn is_open_to<E: Into<Error>>(&self, user: DeviceId, open: impl FnOnce() -> Result<bool, E>) -> bool {
-        let mut peers = self.0.lock();
-        if let Some(open) = peers.get(&user) {
-            return *open;
-        }
-        match open() {
-            Ok(open) => *peers.entry(user).or_insert(open),
-            Err(failure) => {
-                let error: Error = failure.into();
-                tracing::debug!(target: "wakegraph", %error, "no peer access");
-                false
-            }
-        }
     }
 }
 
@@ -296,7 +265,7 @@ impl<D: StreamDevice> StreamQueue<D> {
                 && let Some(first) = &records.start
             {
                 let commands = timed_commands.unwrap_or(0);
-                times = Some(SignalTimes::begin(device.clock().base()?, commands));
+                times = Some(SignalTimes::begin(device.parts().clock.base()?, commands));
                 first.record(stream)?;
             }
             // What does not run keeps its place in the order.
@@ -468,7 +437,7 @@ impl<D: StreamDevice<Context: CaptureContext>> StreamQueue<D> {
                 if (self.desc.profiling || signal.timed)
                     && let Some(first) = &records.start
                 {
-                    times = Some(SignalTimes::begin(device.clock().base()?, 0));
+                    times = Some(SignalTimes::begin(device.parts().clock.base()?, 0));
                     first.record(stream)?;
                 }
                 failure = self.call(task).err();
@@ -522,7 +491,7 @@ unsafe fn import_event<D: StreamDevice>(
     unsafe { context.query_event(handle) }.map_err(|failure| unknown::<D::Context>("event", failure))?;
     let records = Arc::new(EventRecords::create(context, false)?);
     // SAFETY: as above.
-    let following = unsafe { device.import_streams().follow(handle, &records.end) };
+    let following = unsafe { device.parts().import_streams.follow(handle, &records.end) };
     let (stream, sequence) = following.map_err(|failure| unknown::<D::Context>("event", failure))?;
     let (end, needs) = (SignalEnd::Recorded(sequence), SignalNeeds::<D>::default());
     let signal = StreamSignal::new(device, &records, &stream, end, None, needs, None);

@@ -21,11 +21,11 @@ use std::marker::PhantomData;
 use std::ptr;
 use std::sync::Arc;
 
-pub use device::{GpuBackend, GpuDevice, LaunchDevice, PeerAccess, StreamQueue, prepare_launch};
+pub use device::{GpuBackend, GpuDevice, LaunchDevice, StreamQueue, prepare_launch};
 pub use memory::{
     MemoryDevice, PinnedMemories, PinnedMemory, StreamAllocation, StreamMemory, retry_with_room,
 };
-pub use signal::{CountedEnd, Kept, Started, StoppableLoops, StreamDevice};
+pub use signal::{CountedEnd, DeviceParts, Kept, Started, StoppableLoops, StreamDevice, stream_capabilities};
 pub use stream::{
     CaptureContext, DeviceClock, DriverStream, ImportStreams, RawEvent, StreamContext, capture,
 };

@@ -2,6 +2,7 @@
 //! contract's events, each with the signal of the last enqueue that named it; and the device as both need it.
 
 use std::any::Any;
+use std::collections::HashMap;
 use std::convert::Infallible;
 use std::fmt::Debug;
 use std::sync::Arc;
@@ -16,7 +17,10 @@ use crate::support::errors::FailedPolls;
 use crate::support::signals::{
     Dependencies, EnqueueOutcome, EnqueueSignal, LastSignal, SettleStep, poll_until_final, release,
 };
-use crate::{DeviceId, DeviceInfo, Error, Event, EventProfile, EventStatus, Result};
+use crate::{
+    Capabilities, CommandKinds, DeviceId, DeviceInfo, Error, Event, EventProfile, EventStatus, Result,
+    UpdateCapabilities,
+};
 
 /// One enqueue.
 ///
@@ -394,22 +398,85 @@ pub trait StreamDevice: Debug + Send + Sync + Sized + 'static {
     /// The loops of a run about which the device decides by itself.
     type Loops: StoppableLoops;
 
-    /// Name, driver and size of the device.
-    fn info(&self) -> &DeviceInfo;
+    /// The parts of the device that are the same for every driver.
+    fn parts(&self) -> &DeviceParts<Self::Context>;
 
     /// The device's id.
     fn id(&self) -> DeviceId {
-        self.info().id
+        self.parts().info.id
     }
 
     /// The driver's context of this device.
     fn context(&self) -> &Arc<Self::Context>;
+}
 
+/// The parts of a device that are the same for every driver.
+#[derive(Debug)]
+pub struct DeviceParts<C: StreamContext> {
+    /// Name, driver and size of the device.
+    pub info: DeviceInfo,
+    /// Capabilities of the device.
+    pub capabilities: Capabilities,
+    /// The devices that may use this device's memory.
+    pub(super) peers: PeerAccess,
     /// Converts the device's times to the host's.
-    fn clock(&self) -> &DeviceClock<Self::Context>;
-
+    pub(super) clock: DeviceClock<C>,
     /// Where events of other libraries are waited for.
-    fn import_streams(&self) -> &ImportStreams<Self::Context>;
+    pub(super) import_streams: ImportStreams<C>,
+}
+
+impl<C: StreamContext> DeviceParts<C> {
+    /// The parts of a device with this context.
+    pub fn new(
+        info: DeviceInfo,
+        capabilities: Capabilities,
+        context: &Arc<C>,
+    ) -> Result<Self, ContextFailure<C>> {
+        let (clock, import_streams) = (DeviceClock::create(context)?, ImportStreams::default());
+        Ok(Self { info, capabilities, peers: PeerAccess::default(), clock, import_streams })
+    }
+}
+
+/// The capabilities that all devices of drivers with streams and graphs have, with these commands. The
+/// limits of launches and of memory are the device's own.
+pub fn stream_capabilities(commands: CommandKinds) -> Capabilities {
+    Capabilities {
+        update: UpdateCapabilities::all(),
+        profiling: true,
+        batches: true,
+        queue_priorities: true,
+        stream_tasks: true,
+        concurrent_parts: true,
+        global_offset: true,
+        ..Capabilities::new(commands)
+    }
+}
+
+/// Whether the devices with these ids may use a device's memory.
+#[derive(Default, Debug)]
+pub(super) struct PeerAccess(Mutex<HashMap<DeviceId, bool>>);
+
+impl PeerAccess {
+    /// Whether `user` may. The first call has `open` make it so, where the hardware can. A failure counts as
+    /// no, and the next call tries again.
+    pub(super) fn is_open_to<E: Into<Error>>(
+        &self,
+        user: DeviceId,
+        open: impl FnOnce() -> Result<bool, E>,
+    ) -> bool {
+        let mut peers = self.0.lock();
+        if let Some(open) = peers.get(&user) {
+            return *open;
+        }
+        match open() {
+            Ok(open) => *peers.entry(user).or_insert(open),
+            Err(failure) => {
+                let error: Error = failure.into();
+                tracing::debug!(target: "wakegraph", %error, "no peer access");
+                false
+            }
+        }
+    }
 }
 
 /// A backend's report on work that it has put on a stream.
