@@ -92,10 +92,11 @@ impl OpenclKernel {
             symbol,
             program,
             max_work_group_size: query.value(sys::CL_KERNEL_WORK_GROUP_SIZE)?,
-            // No argument is set yet, so this is the source's own.
+            // No argument is set yet, so this is the source's own, unless so little is left for gaps anyway.
             own_local_memory: query
                 .value::<sys::cl_ulong>(sys::CL_KERNEL_LOCAL_MEM_SIZE)
-                .map_or(0, |bytes| usize::try_from(bytes).unwrap_or(usize::MAX)),
+                .map_or(0, |bytes| usize::try_from(bytes).unwrap_or(usize::MAX))
+                .saturating_sub(context.features.local_gaps),
             context: Arc::clone(context),
         })
     }

@@ -273,6 +273,8 @@ pub(super) struct OpenclFeatures {
     pub(super) failure_skips: bool,
     /// Whether a queue can be created with a priority.
     pub(super) queue_priorities: bool,
+    /// Bytes of local memory that are left for the gaps between a kernel's arguments.
+    pub(super) local_gaps: usize,
 }
 
 /// How a device records command-buffers.
@@ -323,6 +325,9 @@ impl OpenclFeatures {
             finish_completes_markers: platform != NVIDIA,
             failure_skips: platform == INTEL,
             queue_priorities: numeric >= (2, 0) && extension(device, "cl_khr_priority_hints").is_some(),
+            // NVIDIA's driver aligns each argument, and counts the gaps, and a byte for an argument that is
+            // not set.
+            local_gaps: if platform == NVIDIA { 1024 } else { 0 },
         }
     }
 
@@ -374,12 +379,7 @@ impl OpenclFeatures {
             global_offset: true,
             // `lower.rs` passes a copy of a part that the driver does not accept.
             view_alignment: 1,
-            // NVIDIA's driver aligns each argument, and counts the gaps.
-            local_memory: bytes(sys::CL_DEVICE_LOCAL_MEM_SIZE)?.saturating_sub(if nvidia {
-                LOCAL_GAPS
-            } else {
-                0
-            }),
+            local_memory: bytes(sys::CL_DEVICE_LOCAL_MEM_SIZE)?.saturating_sub(self.local_gaps),
             max_allocation: bytes(sys::CL_DEVICE_MAX_MEM_ALLOC_SIZE)?,
         })
     }
@@ -429,9 +429,6 @@ fn parse_version(text: &str) -> (u32, u32) {
 const INTEL: &str = "Intel(R) OpenCL";
 
 const NVIDIA: &str = "NVIDIA CUDA";
-
-/// Bytes of local memory that are left for the gaps between a kernel's arguments.
-const LOCAL_GAPS: usize = 1024;
 
 pub(super) const POCL: &str = "Portable Computing Language";
 
