@@ -43,6 +43,8 @@ struct State {
     held: bool,
     /// Streams say that they capture.
     captures_stay_open: bool,
+    /// The graphs in conditional nodes, which live as long as the node; here longer.
+    bodies: Vec<Box<[CUgraph; 2]>>,
     /// The calls that have invalidated another thread's capture, while there is one.
     capture: Option<Vec<&'static str>>,
     /// This thread's capture mode.
@@ -407,9 +409,9 @@ mod functions {
         if unsafe { params.cast::<CUgraphNodeType>().read() } == CU_GRAPH_NODE_TYPE_CONDITIONAL {
             // SAFETY: the caller gives the parameters of such a node.
             let params = unsafe { &mut *params.cast::<CUgraphConditionalParams>() };
-            // The driver's own graphs live as long as the node.
-            let bodies = [fresh(), fresh()].map(ptr::without_provenance_mut::<CUgraph_st>);
-            params.conditional.phGraph_out = Box::leak(Box::new(bodies)).as_mut_ptr();
+            let mut bodies = Box::new([fresh(), fresh()].map(ptr::without_provenance_mut::<CUgraph_st>));
+            params.conditional.phGraph_out = bodies.as_mut_ptr();
+            with(|state| state.bodies.push(bodies));
         }
         // SAFETY: the caller gives a place for a handle.
         unsafe { node.write(ptr::without_provenance_mut(fresh())) };
