@@ -176,7 +176,8 @@ impl Tuning {
 }
 
 impl WakePolicy {
-    /// Returns the longest time for which a submission spins, between whose polls other tasks have their turn.
+    /// Returns the longest time for which a submission spins, between whose polls other tasks have their
+    /// turn.
     pub(crate) fn spin_limit(self, progress: Progress) -> Duration {
         if single_core() {
             return Duration::ZERO;

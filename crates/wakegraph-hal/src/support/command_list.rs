@@ -1,7 +1,8 @@
 //! Command-buffers that become a list of operations, for drivers that take one call for each.
 //!
 //! Commands are lowered to operations, which may need memory beside that of the command. They are recorded
-//! in a list with their order, and updated there. Each update takes effect at once. The parts that it replaces
+//! in a list with their order, and updated there. Each update takes effect at once. The parts that it
+//! replaces
 //! are kept until all have succeeded, and then as long as the device uses them; a new value that still uses a
 //! part of the old one keeps it itself.
 

@@ -3,8 +3,8 @@
 //!
 //! Copies and fills are few large pieces where a driver takes them, and a piece for each row where it does
 //! not; boxes, which are rows of equal length in slices of equal height; rows of equal elements of 1, 2 or 4
-//! bytes in consecutive memory. Drivers copy boxes whose slices are a whole number of rows apart. The contract
-//! allows any pitch.
+//! bytes in consecutive memory. Drivers copy boxes whose slices are a whole number of rows apart. The
+//! contract allows any pitch.
 #![expect(unsafe_code, reason = "allocates, and accesses memory that the caller orders")]
 
 use super::errors::DeviceContext;

@@ -1,4 +1,5 @@
-//! Operands in memory: views under their names, the bytes that they cover, and whether two of them share some.
+//! Operands in memory: views under their names, the bytes that they cover, and whether two of them share
+//! some.
 
 use std::fmt::{self, Display};
 

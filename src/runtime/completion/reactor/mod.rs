@@ -5,7 +5,8 @@
 //! has asked for one. Submissions that spin take turns, too.
 //!
 //! A submission puts the partitions that it has enqueued into the [`Inbox`], whose lock is held for a moment
-//! only, and wakes a host that would sleep for too long. The lock of the poller comes before that of the inbox.
+//! only, and wakes a host that would sleep for too long. The lock of the poller comes before that of the
+//! inbox.
 
 mod host;
 #[cfg(all(test, wakegraph_loom))]
@@ -47,7 +48,8 @@ struct ReactorInner {
     /// Whether there is something for a host to see before it falls asleep: an entry in the inbox, or a run
     /// that no submission polls for any more.
     has_changed: AtomicBool,
-    /// Until when the thread sleeps, 0 while it is awake. It falls asleep, and is woken, under the inbox's lock.
+    /// Until when the thread sleeps, 0 while it is awake. It falls asleep, and is woken, under the inbox's
+    /// lock.
     asleep_until: AtomicU64,
     /// When the task takes its next turn, 0 without a task. The inbox's lock protects it, too.
     task_due: AtomicU64,

@@ -230,7 +230,8 @@ impl<W: Work> Schedule<W> {
         Some(due.max().unwrap_or(latest))
     }
 
-    /// Returns when a host wakes up although nothing is in flight: when it would have stopped leaving the last
+    /// Returns when a host wakes up although nothing is in flight: when it would have stopped leaving the
+    /// last
     /// run to its submission. Until then, runs that are left to their submissions as well need not wake it.
     pub(super) fn idle_until(&self, now: u64) -> Option<u64> {
         Some(self.left_until).filter(|&until| until > now)
