@@ -44,7 +44,7 @@ struct State {
     /// Streams say that they capture.
     captures_stay_open: bool,
     /// The graphs in conditional nodes, which live as long as the node; here longer.
-    bodies: Vec<Box<[CUgraph; 2]>>,
+    bodies: Vec<Vec<CUgraph>>,
     /// The calls that have invalidated another thread's capture, while there is one.
     capture: Option<Vec<&'static str>>,
     /// This thread's capture mode.
@@ -409,7 +409,7 @@ mod functions {
         if unsafe { params.cast::<CUgraphNodeType>().read() } == CU_GRAPH_NODE_TYPE_CONDITIONAL {
             // SAFETY: the caller gives the parameters of such a node.
             let params = unsafe { &mut *params.cast::<CUgraphConditionalParams>() };
-            let mut bodies = Box::new([fresh(), fresh()].map(ptr::without_provenance_mut::<CUgraph_st>));
+            let mut bodies = vec![ptr::without_provenance_mut(fresh()), ptr::without_provenance_mut(fresh())];
             params.conditional.phGraph_out = bodies.as_mut_ptr();
             with(|state| state.bodies.push(bodies));
         }
