@@ -1,4 +1,4 @@
-//! The rooms of the crate: modules that are named for what one does there.
+//! Public modules beside the root, each named for what one does there.
 
 pub use crate::runtime::{dlpack, kernel, timeline};
 
