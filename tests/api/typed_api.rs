@@ -524,3 +524,15 @@ fn a_replaced_bound_holds_for_launches_and_updates() {
     // Rust's own checks stay.
     assert_eq!(block_on(exec.submit()).unwrap_err().kind(), ErrorKind::KernelPanicked);
 }
+
+#[test]
+fn a_write_of_no_elements_is_refused_by_graphs_and_queues() {
+    let device = Device::open("host").unwrap();
+    let x = device.buffer::<u32>(4).unwrap();
+    let mut graph = Graph::new(&device);
+    graph.write(&x, &[]);
+    let of_graph = graph.finalize().unwrap_err();
+    let of_queue = block_on(async { device.queue().unwrap().write(&x, &[]).await }).unwrap_err();
+    assert_eq!([of_graph.kind(), of_queue.kind()], [ErrorKind::InvalidSize; 2]);
+    assert_eq!(of_graph.message(), of_queue.message());
+}
