@@ -20,8 +20,6 @@
 //! }
 //! ```
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
-// The modules are the tests of a program.
-#![allow(missing_docs, unreachable_pub, reason = "tests say in their names what they show")]
 
 mod graph;
 mod hal;
