@@ -72,9 +72,9 @@ pub trait Event: Any + Debug + Send + Sync {
     fn wait(&self, timeout: Option<Duration>) -> EventStatus;
 
     /// Asks the work that signals it to stop: a [`While`](crate::Command::While) that is reached, or that
-    /// runs, begins no further iteration, and the event fails with
-    /// [`Cancelled`](crate::ErrorKind::Cancelled). Commands behind the loop may still run. Does not block,
-    /// and does nothing to work without loops, to [batches](crate::Queue::enqueue_batch), and to later work
+    /// runs, begins no further iteration, a kernel that [can be stopped](crate::Kernel::can_be_stopped) no
+    /// further part, and the event fails with [`Cancelled`](crate::ErrorKind::Cancelled). Commands behind it
+    /// may still run. Does not block, and does nothing to other work, to [batches](crate::Queue::enqueue_batch), and to later work
     /// that signals the event.
     fn stop(&self) {}
 

@@ -85,6 +85,7 @@
 //! |---|---|
 //! | `examples/template` | a backend that accepts every command and runs none: copy it |
 //! | `device`, `memory`, `kernel`, `queue`, `event` | the traits of a backend, with their descriptors |
+//! | `host_code`, `block` | kernels in Rust, and the blocks in which a launch is run |
 //! | `command`, `native`, `update` | plain data: what is appended or enqueued, and how it changes |
 //! | `types` | plain values: ids, ranges, accesses, errors |
 //! | `validation` | the checks above all backends |
@@ -100,12 +101,14 @@
 #[macro_use]
 pub mod util;
 
+mod block;
 mod command;
 mod device;
 pub mod dialect;
 mod event;
 #[cfg(any(test, feature = "fake"))]
 pub mod fake;
+mod host_code;
 mod kernel;
 mod memory;
 mod native;
@@ -115,6 +118,7 @@ mod types;
 mod update;
 mod validation;
 
+pub use block::{Block, BlockUnit, Division, GroupParts, Part, Row};
 pub use command::{Advice, Body, Command, KernelLaunch};
 pub use device::{
     Backend, Capabilities, ClockSample, Device, DeviceInfo, GraphSupport, Progress, UpdateCapabilities,
@@ -122,8 +126,9 @@ pub use device::{
 pub use event::{
     CommandTimes, Event, EventDesc, EventProfile, EventStatus, Notification, Notify, Signal, WaitList,
 };
+pub use host_code::{BlockCode, BlockFn, CpuLevel, HostArgs, HostCode, HostFn};
 pub use kernel::{
-    Bytes, HostArgs, HostFn, Kernel, KernelArg, KernelDesc, KernelSources, Param, ParamKind, ValueBytes,
+    Bytes, Kernel, KernelArg, KernelDesc, KernelSources, Param, ParamKind, ValueBytes,
 };
 pub use memory::{Memory, MemoryDesc, MemoryKind, MemoryView, PlainMemory, UserMemory, UsmPointer};
 pub use native::{NativeCommand, NativeFn, NativeMemory, NativeStream};

@@ -1,25 +1,23 @@
-//! Interpreter of commands, and the closures that are kernels.
+//! Interpreter of commands.
 //!
 //! Conditionals and loops run their commands one after the other, on the worker that has reached the
 //! command.
 #![expect(unsafe_code, reason = "reads and writes the memory that commands name")]
 
-use std::any::Any;
-use std::fmt::{self, Debug};
-
-use wakegraph_hal::support::errors::{foreign, stopped_loop};
-use wakegraph_hal::util::panics::catch;
+use wakegraph_hal::support::errors::stopped_loop;
 use wakegraph_hal::{
-    Body, Command, Error, ErrorKind, HostArgs, HostFn, Kernel, KernelArg, KernelDesc, KernelLaunch,
-    MemoryView, NativeCommand, NativeStream, Param, Pitch, Rect, Result, UsmPointer,
+    Body, Command, Error, ErrorKind, KernelArg, MemoryView, NativeCommand, NativeStream, Pitch, Rect, Result,
+    UsmPointer,
 };
+
+use super::launch::{HostKernel, WorkerControl, run_kernel};
 
 /// Whether the host can run the command at all: its memory has an address here, its kernel is a closure.
 pub(super) fn check(command: &Command) -> Result<()> {
     match command {
         Command::Kernel(launch) => {
             for kernel in std::iter::once(&launch.kernel).chain(&launch.alternatives) {
-                host_kernel(&**kernel)?;
+                HostKernel::of(&**kernel)?;
             }
         }
         Command::Native(native) => return Err(unsupported(native)),
@@ -37,27 +35,20 @@ pub(super) fn check_arg(arg: &KernelArg) -> Result<()> {
     }
 }
 
-/// The closure behind a kernel.
-pub(super) fn host_kernel(kernel: &dyn Kernel) -> Result<&HostKernel> {
-    kernel.as_any().downcast_ref().ok_or_else(|| foreign("kernel"))
-}
-
-/// Runs one command. A loop ends when `is_stopped` says so between two iterations.
+/// Runs one command. A loop that is to end does so between two iterations.
 ///
 /// # Errors
-/// The kernel's own, with [`Driver`](ErrorKind::Driver) in the place of a loss that it claims,
-/// [`KernelPanicked`](ErrorKind::KernelPanicked), or [`Cancelled`](ErrorKind::Cancelled) for a loop that
-/// was stopped.
+/// The kernel's, and [`Cancelled`](ErrorKind::Cancelled) for a loop that was stopped.
 ///
 /// # Safety
 /// The operands are in bounds, the pointers valid, and nothing else accesses the bytes in a
 /// conflicting way until this returns: validation checks the operands, and the caller of an enqueue
 /// vouches for the rest.
-pub(super) unsafe fn execute(command: &Command, is_stopped: &mut dyn FnMut() -> bool) -> Result<()> {
+pub(super) unsafe fn execute(command: &Command, control: &mut dyn WorkerControl) -> Result<()> {
     match command {
         Command::Kernel(launch) => {
             // SAFETY: passed on to the caller.
-            unsafe { run_kernel(launch) }
+            unsafe { run_kernel(launch, control) }
         }
         Command::UsmCopy { src, dst, len } => {
             // SAFETY: passed on to the caller.
@@ -92,7 +83,7 @@ pub(super) unsafe fn execute(command: &Command, is_stopped: &mut dyn FnMut() -> 
         Command::UsmPrefetch { .. } | Command::UsmAdvise { .. } | Command::Empty => Ok(()),
         Command::If { .. } | Command::While { .. } => {
             // SAFETY: passed on to the caller.
-            unsafe { execute_control(command, is_stopped) }
+            unsafe { execute_control(command, control) }
         }
         Command::Native(native) => Err(unsupported(native)),
         Command::StreamTask(task) => {
@@ -101,24 +92,6 @@ pub(super) unsafe fn execute(command: &Command, is_stopped: &mut dyn FnMut() -> 
             let lent = unsafe { NativeStream::new("host", stream, context) };
             // SAFETY: this comes after the wait list, and the event becomes final after it.
             unsafe { task.call_live(&lent) }
-        }
-    }
-}
-
-/// # Safety
-/// As for [`execute`].
-unsafe fn run_kernel(launch: &KernelLaunch) -> Result<()> {
-    let kernel = host_kernel(&*launch.kernel)?;
-    // SAFETY: the caller vouched for the memory until the launch returns, and the arguments live no
-    // longer.
-    let mut args = unsafe { HostArgs::new(&launch.args, kernel.params()) };
-    let name = kernel.name();
-    // What the closure leaves half done is its buffers' contents, and the failed event says so.
-    match catch(|| (kernel.function())(&launch.range, &mut args)) {
-        Ok(Ok(())) => Ok(()),
-        Ok(Err(error)) => Err(Error::of_closure(error, format!("kernel '{name}' failed"))),
-        Err(panic) => {
-            Err(Error::new(ErrorKind::KernelPanicked, format!("kernel '{name}' panicked: {panic}")))
         }
     }
 }
@@ -136,25 +109,25 @@ fn unsupported(native: &NativeCommand) -> Error {
 ///
 /// # Safety
 /// As for [`execute`].
-unsafe fn execute_control(command: &Command, is_stopped: &mut dyn FnMut() -> bool) -> Result<()> {
+unsafe fn execute_control(command: &Command, control: &mut dyn WorkerControl) -> Result<()> {
     match command {
         Command::If { condition, then, otherwise } => {
             // SAFETY: passed on to the caller.
             let holds = unsafe { is_set(condition) }?;
             match if holds { Some(then) } else { otherwise.as_ref() } {
                 // SAFETY: passed on to the caller.
-                Some(body) => unsafe { run_body(body, is_stopped) },
+                Some(body) => unsafe { run_body(body, control) },
                 None => Ok(()),
             }
         }
         Command::While { condition, body } => {
             // SAFETY: passed on to the caller.
             while unsafe { is_set(condition) }? {
-                if is_stopped() {
+                if control.is_stopped() {
                     return Err(stopped_loop());
                 }
                 // SAFETY: passed on to the caller.
-                unsafe { run_body(body, is_stopped) }?;
+                unsafe { run_body(body, control) }?;
             }
             Ok(())
         }
@@ -164,10 +137,10 @@ unsafe fn execute_control(command: &Command, is_stopped: &mut dyn FnMut() -> boo
 
 /// # Safety
 /// As for [`execute`].
-unsafe fn run_body(body: &Body, is_stopped: &mut dyn FnMut() -> bool) -> Result<()> {
+unsafe fn run_body(body: &Body, control: &mut dyn WorkerControl) -> Result<()> {
     for (command, _) in body.commands() {
         // SAFETY: passed on to the caller. Running the commands one after the other keeps their order.
-        unsafe { execute(command, is_stopped) }?;
+        unsafe { execute(command, control) }?;
     }
     Ok(())
 }
@@ -235,53 +208,6 @@ unsafe fn fill(dst: *mut u8, len: usize, pattern: &[u8]) {
         // SAFETY: source and target lie inside `len`, one before `filled` and one from it on.
         unsafe { std::ptr::copy_nonoverlapping(dst, dst.wrapping_add(filled), more) };
         filled += more;
-    }
-}
-
-/// A closure with its signature.
-pub(super) struct HostKernel {
-    name: String,
-    params: Vec<Param>,
-    function: HostFn,
-    max_work_group_size: usize,
-}
-
-impl HostKernel {
-    pub(super) fn load(desc: &KernelDesc<'_>, max_work_group_size: usize) -> Result<Self> {
-        let Some(function) = desc.sources.host.clone() else {
-            let why = format!("kernel '{}' has no variant for the host", desc.name);
-            return Err(Error::new(ErrorKind::FeatureNotSupported, why)
-                .help("add a Rust closure to the kernel's sources (`host: |range, ...| ...`)"));
-        };
-        Ok(Self { name: desc.name.into(), params: desc.params.into(), function, max_work_group_size })
-    }
-
-    fn function(&self) -> &HostFn {
-        &self.function
-    }
-}
-
-impl Debug for HostKernel {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("HostKernel").field("name", &self.name).field("params", &self.params).finish()
-    }
-}
-
-impl Kernel for HostKernel {
-    fn as_any(&self) -> &dyn Any {
-        self
-    }
-
-    fn name(&self) -> &str {
-        &self.name
-    }
-
-    fn params(&self) -> &[Param] {
-        &self.params
-    }
-
-    fn max_work_group_size(&self) -> usize {
-        self.max_work_group_size
     }
 }
 

@@ -7,7 +7,7 @@
 //! |---|---|
 //! | device | a `thread_pool` of its own, never tokio's |
 //! | memory | zeroed heap memory; both kinds are host-visible |
-//! | kernel | the closure of its sources, called once per launch |
+//! | kernel | the Rust code of its sources, called once a launch, or for blocks of it by all workers |
 //! | command-buffer | an immutable `program` for the `interpreter`, on one worker or, as a graph, on many |
 //! | queue | a serial chain: each enqueue starts after the one before (out-of-order: no chain) |
 //! | event | a completion, made final by the worker that ends the last command |
@@ -28,7 +28,8 @@
 //! |---|---|
 //! | `events` | events and their completion, the clock |
 //! | `memory` | allocations |
-//! | `interpreter` | kernels, and the effect of each command |
+//! | `launch` | kernels, and how a launch is divided |
+//! | `interpreter` | the effect of each command |
 //! | `program` | commands with their order, as a run needs them |
 //! | `thread_pool` | threads, and the schedule of what they run |
 //! | `queue` | queues and command-buffers |
@@ -36,6 +37,7 @@
 
 mod events;
 mod interpreter;
+mod launch;
 mod memory;
 mod program;
 mod queue;
@@ -48,13 +50,13 @@ use std::time::Instant;
 
 use wakegraph_hal::support::library::OpenDevices;
 use wakegraph_hal::{
-    Backend, Capabilities, ClockSample, CommandBuffer, CommandBufferDesc, CommandKinds, Device, DeviceId,
+    Backend, Capabilities, ClockSample, CommandBuffer, CommandBufferDesc, CommandKinds, CpuLevel, Device, DeviceId,
     DeviceInfo, Error, ErrorKind, Event, EventDesc, Kernel, KernelDesc, Memory, MemoryDesc, PlainMemory,
     Progress, Queue, QueueDesc, Result, UpdateCapabilities, UserMemory, setters,
 };
 
 use events::{HostEvent, clock_at};
-use interpreter::HostKernel;
+use launch::HostKernel;
 use memory::HostMemory;
 use queue::{HostCommandBuffer, HostQueue};
 use thread_pool::{Dependent, ThreadPool};
@@ -96,6 +98,7 @@ pub struct HostOptions {
     polled: bool,
     peer_access: bool,
     name: String,
+    level: Option<CpuLevel>,
 }
 
 impl HostOptions {
@@ -106,6 +109,7 @@ impl HostOptions {
             polled: false,
             peer_access: true,
             name: "Rust closures on a thread pool".into(),
+            level: Some(CpuLevel::X86_64V4),
         }
     }
 
@@ -123,6 +127,9 @@ setters! {
         /// Whether the device uses other devices' memory and waits for their events. Without it, graphs
         /// across devices go through the host, as on hardware without peer access.
         peer_access: bool,
+        /// The newest generation of processors whose versions of kernels the device uses, where the processor
+        /// belongs to it; `None` for the oldest. All versions compute the same bits.
+        level: impl Into<Option<CpuLevel>>,
         /// The device's name, for people.
         name: impl Into<String>,
     }
@@ -232,7 +239,7 @@ unsafe impl Device for HostDevice {
     }
 
     fn create_kernel(&self, desc: &KernelDesc<'_>) -> Result<Arc<dyn Kernel>> {
-        match HostKernel::load(desc, MAX_WORK_GROUP) {
+        match HostKernel::load(desc, MAX_WORK_GROUP, self.options.level) {
             Ok(kernel) => Ok(Arc::new(kernel)),
             Err(error) => Err(error.on_device(&self.info.selector)),
         }

@@ -13,7 +13,8 @@ use wakegraph_hal::{
 };
 
 use super::events::HostEvent;
-use super::interpreter::{check, check_arg, host_kernel};
+use super::interpreter::{check, check_arg};
+use super::launch::HostKernel;
 use super::program::{EnqueuedCommands, HostProgram};
 use super::thread_pool::{ChainId, Dependent, HostWait, PoolWork, QueueTag, ThreadPool};
 
@@ -225,7 +226,7 @@ impl CommandBuffer for HostCommandBuffer {
         let changes = CommandChange::of(updates, |index| program.commands().get(index))?;
         for update in updates {
             if let Some(kernel) = &update.kernel {
-                host_kernel(&**kernel)?;
+                HostKernel::of(&**kernel)?;
             }
             update.args.iter().try_for_each(|(_, arg)| check_arg(arg))?;
             update.command.as_deref().map_or(Ok(()), check)?;

@@ -17,9 +17,20 @@ use crate::runtime::execution::deadline;
 use crate::runtime::execution::host_task::HostTask;
 use crate::runtime::execution::labels::Labels;
 use crate::runtime::resource::device::Device;
-use crate::sync::{AtomicBool, AtomicU64};
+use crate::sync::{AtomicU8, AtomicU64};
 use crate::util::console;
 use crate::util::metrics::DeviceMetrics;
+
+/// What of a run ends before its end when it is told to stop.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+#[repr(u8)]
+pub(crate) enum Stoppable {
+    Nothing,
+    /// Kernels that run in blocks.
+    Kernels,
+    /// Loops about which a device decides by itself. They may have no end of their own.
+    Loops,
+}
 
 /// The part of an executable that is the same for all of its runs.
 pub(crate) struct RunTemplate {
@@ -44,8 +55,8 @@ pub(crate) struct RunTemplate {
     /// Whether there is a stream task: runs are then enqueued without locks, because that calls closures of
     /// the user's.
     pub(crate) has_stream_tasks: bool,
-    /// Whether a device decides about a loop by itself, now or after an update that was refused.
-    pub(crate) has_loops: AtomicBool,
+    /// What a deadline can stop on devices, now or after an update that was refused: a [`Stoppable`].
+    pub(crate) stoppable: AtomicU8,
     /// Whether a device is polled.
     pub(crate) polled: bool,
     /// Whether only the ends of the tails are polled for. Their devices have waited for all other

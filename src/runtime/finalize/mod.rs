@@ -11,6 +11,7 @@ use std::any::Any;
 use std::borrow::Cow;
 use std::collections::hash_map::Entry;
 use std::collections::{BTreeMap, HashMap};
+use std::iter;
 use std::sync::{Arc, OnceLock};
 
 use parking_lot::Mutex;
@@ -32,7 +33,7 @@ use crate::runtime::execution::host_task::HostTask;
 use crate::runtime::execution::labels::{Labels, NodeLabel};
 use crate::runtime::execution::submission_queue::queue_for;
 use crate::runtime::execution::template::{
-    DeviceQueue, PartitionExec, PartitionWork, Partitions, RunTemplate, UpdatableCell,
+    DeviceQueue, PartitionExec, PartitionWork, Partitions, RunTemplate, Stoppable, UpdatableCell,
 };
 use crate::runtime::execution::{conflicts, in_flight};
 use crate::runtime::finalize::options::FinalizeOptions;
@@ -41,7 +42,7 @@ use crate::runtime::finalize::uses::Uses;
 use crate::runtime::resource::allocation::{Allocation, View};
 use crate::runtime::resource::device::Device;
 use crate::runtime::resource::scratch::{Places, ScratchArena, ScratchMemory};
-use crate::sync::{AtomicBool, AtomicU64};
+use crate::sync::{AtomicU8, AtomicU64};
 use crate::util::console;
 
 impl Graph {
@@ -144,9 +145,10 @@ fn build(
     let updatable =
         options.updatable.then(|| Box::new(Updatable::new(&source, &plan, options, &scratch, &mut uses)));
     let memory = device_memory(registered.iter().map(|(used, _)| used).chain(scratch.allocations()));
-    let has_loops = has_loops(&source, &plan);
+    let device_of = |partition: usize| work[partition].0.as_ref().map(|on| &on.device);
+    let stoppable = stoppable(&source, &plan, device_of);
     let executable =
-        Arc::new(assemble(plan, work, labels, uses, scratch, memory, options, updatable, has_loops));
+        Arc::new(assemble(plan, work, labels, uses, scratch, memory, options, updatable, stoppable));
     Ok((executable, registered))
 }
 
@@ -420,12 +422,27 @@ pub(crate) fn is_idle_hint(device: &Device, command: &hal::Command) -> bool {
     kind.row().has_no_effect && !device.capabilities().commands.contains(kind.as_set())
 }
 
-/// Whether a device decides about a loop by itself.
-pub(super) fn has_loops(source: &Source<'_>, plan: &Plan) -> bool {
-    let on_devices = (0..plan.partitions().len()).filter(|&at| plan.partitions()[at].kind.device().is_some());
-    let mut commands =
-        on_devices.flat_map(|at| plan.nodes(at)).filter_map(|&node| source.command(plan, node));
-    commands.any(|(command, _)| matches!(command, Command::Control(control) if control.has_loop_on_device()))
+/// What a deadline can stop of the partitions that run on devices.
+pub(super) fn stoppable<'a>(
+    source: &Source<'_>,
+    plan: &Plan,
+    device_of: impl Fn(usize) -> Option<&'a Device>,
+) -> Stoppable {
+    let partitions = (0..plan.partitions().len()).filter_map(|at| Some((at, device_of(at)?)));
+    let commands = partitions.flat_map(|(at, device)| plan.nodes(at).iter().map(move |&node| (node, device)));
+    let each = commands.map(|(node, device)| match source.command(plan, node) {
+        Some((Command::Control(control), _)) if control.has_loop_on_device() => Stoppable::Loops,
+        Some((Command::Control(_), _)) => Stoppable::Kernels,
+        Some((Command::Kernel { call, alternatives, .. }, _)) => {
+            let mut kernels = iter::once(&call.kernel).chain(&**alternatives);
+            match kernels.any(|kernel| kernel.can_be_stopped(device)) {
+                true => Stoppable::Kernels,
+                false => Stoppable::Nothing,
+            }
+        }
+        _ => Stoppable::Nothing,
+    });
+    each.max().unwrap_or(Stoppable::Nothing)
 }
 
 /// The device memory among these allocations, each once, with its bytes.
@@ -462,7 +479,7 @@ fn assemble(
     device_memory: Box<[(ResourceId, u64)]>,
     options: FinalizeOptions,
     updatable: Option<Box<Updatable>>,
-    has_loops: bool,
+    stoppable: Stoppable,
 ) -> ExecutableInner {
     let mut partitions: Vec<PartitionExec> = Vec::with_capacity(work.len());
     let mut wakes: Vec<Vec<u32>> = vec![Vec::new(); work.len()];
@@ -515,7 +532,7 @@ fn assemble(
             polls_tails,
             all_eager,
             has_stream_tasks,
-            has_loops: AtomicBool::new(has_loops),
+            stoppable: AtomicU8::new(stoppable as u8),
             labels: Arc::new(Labels {
                 plan,
                 nodes,

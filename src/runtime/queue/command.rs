@@ -18,11 +18,11 @@ use crate::runtime::execution::host_task::HostTask;
 use crate::runtime::execution::labels::{Labels, NodeLabel};
 use crate::runtime::execution::run::FenceGuard;
 use crate::runtime::execution::template::{
-    DeviceQueue, PartitionExec, PartitionWork, Partitions, RunOwner, RunTemplate, UpdatableCell,
+    DeviceQueue, PartitionExec, PartitionWork, Partitions, RunOwner, RunTemplate, Stoppable, UpdatableCell,
 };
 use crate::runtime::resource::device::Device;
 use crate::runtime::resource::kernel::KernelRef;
-use crate::sync::{AtomicBool, AtomicU64, Ordering};
+use crate::sync::{AtomicU8, AtomicU64, Ordering};
 use crate::util::console;
 use crate::util::deferred_drop::{Failure, drop_later};
 
@@ -120,7 +120,7 @@ impl CommandTemplate {
                 ends_of_devices: Box::new([0]),
                 all_eager: is_on_device,
                 has_stream_tasks: false,
-                has_loops: AtomicBool::new(false),
+                stoppable: AtomicU8::new(Stoppable::Nothing as u8),
                 polled,
                 polls_tails: polled,
                 ended: AtomicU64::new(0),

@@ -11,7 +11,7 @@ use crate::runtime::builder::Graph;
 use crate::runtime::builder::command::Command;
 use crate::runtime::execution::executable::ExecutableInner;
 use crate::runtime::execution::host_task::HostTask;
-use crate::runtime::execution::template::PartitionWork;
+use crate::runtime::execution::template::{PartitionWork, Stoppable};
 use crate::runtime::finalize::node_index::{IndexBefore, NodeIndex};
 use crate::runtime::finalize::updatable::{Accesses, CurrentGraph, Updatable, instance_graphs};
 use crate::runtime::finalize::uses::Uses;
@@ -28,7 +28,7 @@ pub(crate) struct Recorded {
     stream_tasks: Vec<(usize, Arc<hal::Command>)>,
     uses: Uses,
     scratch: Arc<Places>,
-    has_loops: bool,
+    stoppable: Stoppable,
 }
 
 /// Parts of the executable that the replaced graph alone used.
@@ -80,8 +80,9 @@ pub(super) fn record(executable: &ExecutableInner, graph: &Graph) -> Result<Reco
             (_, _) => {}
         }
     }
-    let has_loops = finalize::has_loops(&source, plan);
-    Ok(Recorded { graphs, buffers, tasks, stream_tasks, uses, scratch: Arc::new(scratch), has_loops })
+    let device_of = |partition: usize| executable.partitions[partition].device();
+    let stoppable = finalize::stoppable(&source, plan, device_of);
+    Ok(Recorded { graphs, buffers, tasks, stream_tasks, uses, scratch: Arc::new(scratch), stoppable })
 }
 
 impl Recorded {
@@ -106,7 +107,7 @@ impl Recorded {
     /// That of the first partition that refuses, with how many partitions have been updated before
     /// it. Those the caller has to restore.
     pub(super) fn apply(&mut self, executable: &ExecutableInner) -> Result<(), (Error, usize)> {
-        executable.has_loops.fetch_or(self.has_loops, Ordering::Relaxed);
+        executable.stoppable.fetch_max(self.stoppable as u8, Ordering::Relaxed);
         for (done, (partition, buffer)) in self.buffers.iter().enumerate() {
             update(executable, *partition, buffer).map_err(|error| (error, done))?;
         }

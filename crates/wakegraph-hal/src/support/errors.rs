@@ -169,6 +169,11 @@ pub fn stopped_loop() -> Error {
     Error::new(ErrorKind::Cancelled, "the submission was cancelled before the next iteration")
 }
 
+/// A kernel was asked to stop.
+pub fn stopped_kernel() -> Error {
+    Error::new(ErrorKind::Cancelled, "the submission was cancelled while the kernel ran")
+}
+
 /// The object is in a state in which the call makes no sense.
 pub fn invalid_operation(why: &str) -> Error {
     Error::new(ErrorKind::InvalidOperation, why)

@@ -115,13 +115,56 @@ impl Range {
     /// assert_eq!(sums, [6, 15]);
     /// ```
     pub fn groups(&self) -> impl Iterator<Item = Range> + use<> {
-        let (whole, local) = (*self, self.local.unwrap_or(self.global));
-        let counts = [0, 1, 2].map(|d| self.global[d] / local[d].max(1));
-        let groups = Self { dimensions: 3, global: counts, local: None, offset: [0; 3] };
-        groups.items().map(move |group: [usize; 3]| {
-            let offset = [0, 1, 2].map(|d| whole.offset[d].saturating_add(group[d] * local[d]));
-            Self { global: local, offset, ..whole }
-        })
+        let (range, groups) = (*self, self.group_counts().iter().product());
+        (0..groups).map(move |number| range.group(number))
+    }
+
+    /// Work-groups in each dimension.
+    pub(crate) fn group_counts(&self) -> [usize; 3] {
+        let local = self.local.unwrap_or(self.global);
+        [0, 1, 2].map(|d| self.global[d] / local[d].max(1))
+    }
+
+    /// The work-group with this number, those of the first dimension first.
+    pub(crate) fn group(&self, number: usize) -> Self {
+        let local = self.local.unwrap_or(self.global);
+        let group = unfold(number, self.group_counts());
+        let offset = [0, 1, 2].map(|d| self.offset[d].saturating_add(group[d] * local[d]));
+        Self { global: local, offset, ..*self }
+    }
+
+    /// The number of a work-group.
+    pub(crate) fn number_of(&self, group: &Self) -> usize {
+        let [x, y, z] = [0, 1, 2].map(|d| (group.offset[d] - self.offset[d]) / group.global[d].max(1));
+        let counts = self.group_counts();
+        (z * counts[1] + y) * counts[0] + x
+    }
+
+    /// The index of the work-item with this number, those of the first dimension first.
+    pub(crate) fn item(&self, number: usize) -> [usize; 3] {
+        let item = unfold(number, self.global);
+        [0, 1, 2].map(|d| self.offset[d].saturating_add(item[d]))
+    }
+
+    /// The number of an index among all indices from 0 to the [ends](Self::ends) of the range, those of the
+    /// first dimension first: the element that a work-item owns in memory that has one for each.
+    ///
+    /// ```
+    /// use wakegraph::Range;
+    /// let lower_half = Range::new([640, 240]).offset([0, 240]);
+    /// assert_eq!(lower_half.place([3, 240, 0]), 240 * 640 + 3);
+    /// assert_eq!(lower_half.elements(), Some(640 * 480));
+    /// ```
+    /// Wraps where the number [overflows](Self::elements).
+    pub fn place(&self, [x, y, z]: [usize; 3]) -> usize {
+        let ends = [0, 1].map(|d| self.offset[d].wrapping_add(self.global[d]));
+        z.wrapping_mul(ends[1]).wrapping_add(y).wrapping_mul(ends[0]).wrapping_add(x)
+    }
+
+    /// The elements of memory that has one for each index from 0 to the [ends](Self::ends) of the range;
+    /// `None` where their number overflows.
+    pub fn elements(&self) -> Option<usize> {
+        self.ends()?.iter().try_fold(1usize, |elements, &end| elements.checked_mul(end))
     }
 
     /// All work-items. Saturates instead of overflowing; [`check`](Self::check) refuses such a range.
@@ -170,6 +213,12 @@ impl fmt::Display for Range {
         }
         Ok(())
     }
+}
+
+/// The coordinates of the element with this number in a box of this size.
+fn unfold(number: usize, size: [usize; 3]) -> [usize; 3] {
+    let [x, y] = [size[0].max(1), size[1].max(1)];
+    [number % x, number / x % y, number / x / y]
 }
 
 pub(super) fn widen<const D: usize>(given: [usize; D], rest: usize) -> [usize; 3] {

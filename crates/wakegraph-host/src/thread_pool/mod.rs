@@ -3,6 +3,7 @@
 //! | file | what it holds |
 //! |---|---|
 //! | `parker` | how a worker without a job waits |
+//! | `sharing` | work that several workers do together |
 //! | `schedule` | one enqueue, and all that are in flight and may start: plain data |
 //! | `scheduler` | the schedule's lock; enqueues add to it, workers take from it |
 //! | `mod` | the pool, and the life of a thread |
@@ -11,21 +12,26 @@
 mod parker;
 mod schedule;
 mod scheduler;
+mod sharing;
 
 use std::num::NonZeroUsize;
 use std::ops::Deref;
 use std::sync::Arc;
 use std::thread;
+use std::time::Duration;
 
 use wakegraph_hal::{Error, ErrorKind, Result};
 
+use crate::events::HostEvent;
 use crate::interpreter::execute;
+use crate::launch::{SharedWork, WorkerControl};
 use crate::program::{EnqueuedCommands, HostProgram, Readiness};
 
 use parker::{IdleStrategy, Parker};
 pub(crate) use schedule::{ChainId, Dependent, PoolWork, QueueTag};
 use schedule::{HostJob, RunId, drop_commands, notify};
 use scheduler::WorkerStep;
+use sharing::{Help, Helpers, Offer};
 pub(crate) use scheduler::{HostWait, Scheduler};
 
 /// Keeps the threads of a device working. Held by the device, its queues and its command-buffers;
@@ -43,7 +49,7 @@ impl ThreadPool {
     /// [`Unavailable`](ErrorKind::Unavailable) when the system starts no more threads.
     pub(crate) fn start(threads: NonZeroUsize, device: &str) -> Result<Self> {
         // Built first: on an error below its drop ends the threads started so far.
-        let pool = Self { scheduler: Arc::new(Scheduler::new(device.into())) };
+        let pool = Self { scheduler: Arc::new(Scheduler::new(threads.get(), device.into())) };
         for index in 0..threads.get() {
             let scheduler = Arc::clone(&pool.scheduler);
             let name = format!("wakegraph-host-{index}");
@@ -79,7 +85,12 @@ const CHAIN_BUDGET: u32 = 64;
 
 /// The life of a worker.
 fn run_worker(scheduler: &Scheduler) {
-    let mut worker = Worker { scheduler, parker: Arc::new(Parker::current()), streak: 0 };
+    let mut worker = Worker {
+        scheduler,
+        parker: Arc::new(Parker::current()),
+        helpers: Arc::new(Helpers::of_current()),
+        streak: 0,
+    };
     let mut idle = IdleStrategy::default();
     let mut step = scheduler.next_step(&worker.parker);
     loop {
@@ -102,6 +113,8 @@ struct Worker<'a> {
     scheduler: &'a Scheduler,
     /// Wakes this thread.
     parker: Arc<Parker>,
+    /// Who helps with what this thread shares.
+    helpers: Arc<Helpers>,
     /// Jobs taken in a row from one chain.
     streak: u32,
 }
@@ -111,8 +124,9 @@ impl Worker<'_> {
     fn run(&mut self, job: HostJob) -> WorkerStep {
         match job {
             HostJob::Whole(run, mut work) => {
+                let mut control = RunControl { worker: self, event: RunEvent::Known(&work.event) };
                 if work.failure.is_none()
-                    && let Err(error) = run_in_order(&work.commands, &mut || work.event.is_stopped())
+                    && let Err(error) = run_in_order(&work.commands, &mut control)
                 {
                     work.failure = Some(self.scheduler.failure(error));
                 }
@@ -123,7 +137,21 @@ impl Worker<'_> {
                 None => self.scheduler.next_step(&self.parker),
             },
             HostJob::Command(run, program, command) => self.run_commands(run, program, command),
+            HostJob::Help(help) => self.help(help),
         }
+    }
+
+    /// Helps another worker until nothing is left to do, or something better is.
+    fn help(&self, help: Help) -> WorkerStep {
+        while help.step() {
+            if self.scheduler.has_better(&help) {
+                drop(help);
+                return self.scheduler.next_step(&self.parker);
+            }
+        }
+        self.scheduler.withdraw(help.of());
+        drop(help);
+        self.scheduler.next_step(&self.parker)
     }
 
     /// Gives the roots of a graph to the pool, all but the first, which it returns.
@@ -141,14 +169,10 @@ impl Worker<'_> {
     /// ready go to the pool.
     fn run_commands(&mut self, run: RunId, program: Arc<HostProgram>, mut command: u32) -> WorkerStep {
         let Some(graph) = program.graph() else { return self.scheduler.next_step(&self.parker) };
-        // Only a loop asks.
-        let mut event = None;
-        let mut is_stopped = || {
-            event.get_or_insert_with(|| self.scheduler.event(run)).as_ref().is_some_and(|e| e.is_stopped())
-        };
+        let mut control = RunControl { worker: self, event: RunEvent::Of(run) };
         let is_last = loop {
             let mut failed = graph.is_poisoned(command);
-            if !failed && let Err(error) = run_command(&program, command as usize, &mut is_stopped) {
+            if !failed && let Err(error) = run_command(&program, command as usize, &mut control) {
                 self.scheduler.fail(run, error);
                 failed = true;
             }
@@ -187,19 +211,65 @@ impl Worker<'_> {
     }
 }
 
-fn run_in_order(commands: &EnqueuedCommands, is_stopped: &mut dyn FnMut() -> bool) -> Result<()> {
+/// What a worker offers to the commands of a run.
+struct RunControl<'a> {
+    worker: &'a Worker<'a>,
+    event: RunEvent<'a>,
+}
+
+/// The event of a run. A command of a graph asks the schedule for it when it needs it.
+enum RunEvent<'a> {
+    Known(&'a HostEvent<Dependent>),
+    Of(RunId),
+    Found(Option<Arc<HostEvent<Dependent>>>),
+}
+
+impl WorkerControl for RunControl<'_> {
+    fn is_stopped(&mut self) -> bool {
+        if let RunEvent::Of(run) = self.event {
+            self.event = RunEvent::Found(self.worker.scheduler.event(run));
+        }
+        match &self.event {
+            RunEvent::Known(event) => event.is_stopped(),
+            RunEvent::Found(event) => event.as_ref().is_some_and(|event| event.is_stopped()),
+            RunEvent::Of(_) => false,
+        }
+    }
+
+    fn workers(&self) -> usize {
+        self.worker.scheduler.workers()
+    }
+
+    fn worth_sharing(&self) -> Duration {
+        self.worker.scheduler.worth_sharing()
+    }
+
+    fn share(&mut self, work: &dyn SharedWork, most: usize) {
+        let Worker { scheduler, helpers, .. } = self.worker;
+        // SAFETY: this function withdraws the offer and waits for the helpers before it returns, and what it
+        // calls meanwhile does not panic.
+        let offer = unsafe { Offer::new(work, helpers, most) };
+        scheduler.offer(offer);
+        while !self.is_stopped() && work.step() {}
+        work.stop();
+        scheduler.withdraw(helpers);
+        helpers.wait_for_none();
+    }
+}
+
+fn run_in_order(commands: &EnqueuedCommands, control: &mut dyn WorkerControl) -> Result<()> {
     match commands {
         EnqueuedCommands::Program(program) => {
-            (0..program.commands().len()).try_for_each(|index| run_command(program, index, is_stopped))
+            (0..program.commands().len()).try_for_each(|index| run_command(program, index, control))
         }
         EnqueuedCommands::One(command) => {
             // SAFETY: as in `run_command`.
-            unsafe { execute(command, is_stopped) }.map_err(|error| error.at_command(0))
+            unsafe { execute(command, control) }.map_err(|error| error.at_command(0))
         }
     }
 }
 
-fn run_command(program: &HostProgram, index: usize, is_stopped: &mut dyn FnMut() -> bool) -> Result<()> {
+fn run_command(program: &HostProgram, index: usize, control: &mut dyn WorkerControl) -> Result<()> {
     let result = program.timed(index, |command| {
         if !program.is_enabled(index) {
             return Ok(());
@@ -207,7 +277,7 @@ fn run_command(program: &HostProgram, index: usize, is_stopped: &mut dyn FnMut()
         // SAFETY: validation has checked the operands. The caller of the enqueue vouched for the
         // pointers, and that only what is ordered before and after touches the same bytes, an order
         // that the schedule keeps.
-        unsafe { execute(command, is_stopped) }
+        unsafe { execute(command, control) }
     });
     result.map_err(|error| error.at_command(index as u32))
 }

@@ -11,6 +11,7 @@ use std::collections::{HashMap, VecDeque};
 use std::fmt::{self, Debug};
 use std::num::NonZeroU32;
 use std::sync::Arc;
+use std::time::Duration;
 
 use smallvec::SmallVec;
 use wakegraph_hal::Notification;
@@ -18,6 +19,7 @@ use wakegraph_hal::util::deferred_drop::Failure;
 use wakegraph_hal::util::panics::catch_and_log;
 
 use super::parker::Parker;
+use super::sharing::{Help, Helpers, Offer};
 use crate::events::HostEvent;
 use crate::events::now;
 use crate::program::{EnqueuedCommands, HostProgram};
@@ -53,6 +55,8 @@ pub(super) enum HostJob {
     Graph(RunId, Arc<HostProgram>),
     /// Run this command of such a program.
     Command(RunId, Arc<HostProgram>, u32),
+    /// Help another worker with what it runs.
+    Help(Help),
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -85,6 +89,9 @@ struct SerialChain {
 #[derive(Debug, Default)]
 pub(super) struct HostSchedule {
     ready: VecDeque<ReadyItem>,
+    /// What workers run and others may help with.
+    offers: Vec<Offer>,
+    join_time: JoinTime,
     runs: Vec<Box<[HostRun; CHUNK]>>,
     free_runs: Vec<RunId>,
     chains: Vec<SerialChain>,
@@ -185,11 +192,12 @@ impl HostSchedule {
         self.ready.push_back(ReadyItem::Command(id, command));
     }
 
-    /// Takes the oldest ready job.
+    /// Takes the oldest ready job, or helps where the fewest do.
     pub(super) fn pop(&mut self) -> Option<HostJob> {
-        match self.ready.pop_front()? {
-            ReadyItem::Run(id) => self.start(id),
-            ReadyItem::Command(id, command) => {
+        match self.ready.pop_front() {
+            None => self.help().map(HostJob::Help),
+            Some(ReadyItem::Run(id)) => self.start(id),
+            Some(ReadyItem::Command(id, command)) => {
                 let program = self.run(id).work.as_ref()?.commands.as_graph()?;
                 Some(HostJob::Command(id, Arc::clone(program), command))
             }
@@ -242,9 +250,42 @@ impl HostSchedule {
         }
     }
 
-    /// Whether a job waits for a worker.
-    pub(super) fn has_ready(&self) -> bool {
-        !self.ready.is_empty()
+    /// Whether a job waits for a worker, or a worker for help.
+    pub(super) fn has_jobs(&self) -> bool {
+        !self.ready.is_empty() || self.offers.iter().any(Offer::has_room)
+    }
+
+    /// Offers what a worker runs to the others.
+    pub(super) fn offer(&mut self, mut offer: Offer) {
+        if self.idle.is_empty() {
+            offer.made = None;
+        }
+        self.offers.push(offer);
+    }
+
+    /// Takes back what the worker with these helpers offers, if it still does.
+    pub(super) fn withdraw(&mut self, helpers: &Arc<Helpers>) {
+        self.offers.retain(|offer| !offer.is_of(helpers));
+    }
+
+    /// Whether a helper is of more use elsewhere: for a job that waits, or where fewer help.
+    pub(super) fn has_better(&self, help: &Help) -> bool {
+        let fewer = |offer: &Offer| offer.has_room() && offer.helpers() + 1 < help.of().count();
+        !self.ready.is_empty() || self.offers.iter().any(fewer)
+    }
+
+    /// How much work of one thread's is worth a second one.
+    pub(super) fn worth_sharing(&self) -> Duration {
+        self.join_time.worth_sharing()
+    }
+
+    fn help(&mut self) -> Option<Help> {
+        let with_room = self.offers.iter_mut().filter(|offer| offer.has_room());
+        let offer = with_room.min_by_key(|offer| offer.helpers())?;
+        if let Some(made) = offer.made.take() {
+            self.join_time.record(made.elapsed());
+        }
+        Some(offer.join())
     }
 
     /// How many runs have been admitted and not retired.
@@ -290,6 +331,30 @@ impl HostSchedule {
 
     fn chain(&mut self, id: ChainId) -> &mut SerialChain {
         &mut self.chains[id.place()]
+    }
+}
+
+/// How long it takes from an offer until a worker that was idle helps.
+#[derive(Debug)]
+struct JoinTime(Duration);
+
+impl Default for JoinTime {
+    fn default() -> Self {
+        Self(Duration::from_micros(20))
+    }
+}
+
+impl JoinTime {
+    /// Records one. The bounds keep a single long pause from ending all sharing, which would end all
+    /// measuring, too.
+    fn record(&mut self, took: Duration) {
+        let took = took.clamp(Duration::from_micros(5), Duration::from_micros(100));
+        self.0 = (7 * self.0 + took) / 8;
+    }
+
+    /// The first half of the work has to take longer than it takes the helper to come.
+    fn worth_sharing(&self) -> Duration {
+        2 * self.0
     }
 }
 

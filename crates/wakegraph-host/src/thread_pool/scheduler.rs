@@ -3,6 +3,7 @@
 use std::ptr;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
+use std::time::Duration;
 
 use parking_lot::{Mutex, MutexGuard};
 use smallvec::SmallVec;
@@ -13,6 +14,7 @@ use wakegraph_hal::{Error, EventStatus, Notification, Result};
 use super::parker::Parker;
 use super::schedule::{ChainId, Chains, HostJob, HostSchedule, QueueTag};
 use super::schedule::{Dependent, PoolWork, ReleaseRuns, RunId, WorkOutcome, notify};
+use super::sharing::{Help, Helpers, Offer};
 use crate::events::HostEvent;
 use crate::events::Watched;
 use crate::events::now;
@@ -25,6 +27,7 @@ pub(crate) struct Scheduler {
     /// Whether a worker without a job spins: one at a time, as more would only take cores from each
     /// other.
     is_spinning: AtomicBool,
+    workers: usize,
     /// The device's selector, for error messages.
     device: String,
 }
@@ -48,8 +51,13 @@ pub(crate) struct HostWait<'a> {
 }
 
 impl Scheduler {
-    pub(super) fn new(device: String) -> Self {
-        Self { schedule: Mutex::default(), is_spinning: AtomicBool::new(false), device }
+    pub(super) fn new(workers: usize, device: String) -> Self {
+        Self { schedule: Mutex::default(), is_spinning: AtomicBool::new(false), workers, device }
+    }
+
+    /// Threads of the device.
+    pub(super) fn workers(&self) -> usize {
+        self.workers
     }
 
     pub(crate) fn add_queue(&self) -> QueueTag {
@@ -166,6 +174,28 @@ impl Scheduler {
         self.schedule.lock().fail(run, failure);
     }
 
+    /// Offers what a worker runs to the others.
+    pub(super) fn offer(&self, offer: Offer) {
+        let mut schedule = self.schedule.lock();
+        schedule.offer(offer);
+        Self::unlock_and_wake(schedule);
+    }
+
+    /// Takes back what the worker with these helpers offers, if it still does.
+    pub(super) fn withdraw(&self, helpers: &Arc<Helpers>) {
+        self.schedule.lock().withdraw(helpers);
+    }
+
+    /// Whether a helper is of more use elsewhere.
+    pub(super) fn has_better(&self, help: &Help) -> bool {
+        self.schedule.lock().has_better(help)
+    }
+
+    /// How much work of one thread's is worth a second one.
+    pub(super) fn worth_sharing(&self) -> Duration {
+        self.schedule.lock().worth_sharing()
+    }
+
     /// Puts commands of a started graph into the ready queue.
     pub(super) fn push_commands(&self, run: RunId, commands: impl Iterator<Item = u32>) {
         let mut schedule = self.schedule.lock();
@@ -237,7 +267,7 @@ impl Scheduler {
     /// Wakes the worker that parked last, if there is a job for it. Each worker that takes a job (or
     /// ends) does the same, so one wake at a time is enough.
     fn unlock_and_wake(mut schedule: MutexGuard<'_, HostSchedule>) {
-        let parker = if schedule.has_ready() || schedule.has_ended() { schedule.idle.pop() } else { None };
+        let parker = if schedule.has_jobs() || schedule.has_ended() { schedule.idle.pop() } else { None };
         drop(schedule);
         if let Some(parker) = parker {
             parker.wake();

@@ -450,7 +450,8 @@ impl Drop for StreamTaskCall {
 
 impl Run {
     /// Partitions that have not started never will. Async host tasks that run are dropped at their next
-    /// await, and loops of devices that can stop them end before their next iteration.
+    /// await, and devices end what they can stop: loops before their next iteration, kernels that run in
+    /// blocks before their next block.
     pub(crate) fn cancel(&self) {
         self.progress.cancelled.store(true, Ordering::SeqCst);
         let starter = self.inner.lock().extras.if_made(|extras| extras.starter.take());
@@ -458,28 +459,28 @@ impl Run {
         for slot in &self.slots {
             slot.task().into_iter().for_each(AtomicWaker::wake);
         }
-        self.stop_loops();
+        self.stop_devices();
         let nested = self.extra(|extras| extras.nested.clone());
         nested.iter().for_each(|(_, run)| run.cancel());
     }
 
-    /// Loops of devices that can stop them end before their next iteration. For a run whose deadline passes,
-    /// too, of which nothing else starts anyway.
-    pub(crate) fn stop_loops(&self) {
-        self.progress.stops_loops.store(true, Ordering::SeqCst);
+    /// Devices end what they can stop. For a run whose deadline passes, too, of which nothing else starts
+    /// anyway.
+    pub(crate) fn stop_devices(&self) {
+        self.progress.stops_devices.store(true, Ordering::SeqCst);
         for slot in &self.slots {
             let event = slot.event().filter(|_| slot.state.load(Ordering::SeqCst) == ENQUEUED);
             event.into_iter().for_each(|event| event.stop());
         }
     }
 
-    /// The error of a loop says what has stopped it: a device does not know.
+    /// The error of what was stopped says by what: a device does not know.
     pub(super) fn of_deadline(&self, error: Error) -> Error {
-        let is_late = self.progress.stops_loops.load(Ordering::SeqCst) && !self.is_cancelled();
+        let is_late = self.progress.stops_devices.load(Ordering::SeqCst) && !self.is_cancelled();
         if !is_late || error.kind() != ErrorKind::Cancelled {
             return error;
         }
-        let why = "the deadline passed before the next iteration of a loop";
+        let why = "the deadline passed while the device was at work";
         let late = Error::new(ErrorKind::DeadlineExceeded, why);
         match error.command() {
             Some(command) => late.at_command(command),

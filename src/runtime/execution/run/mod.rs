@@ -75,8 +75,8 @@ pub(crate) struct Run {
 struct RunProgress {
     /// Set by `cancel`: partitions that have not started never will.
     cancelled: AtomicBool,
-    /// Set by `cancel` and when the deadline passes: loops of devices begin no further iteration.
-    stops_loops: AtomicBool,
+    /// Set by `cancel` and when the deadline passes: devices end what they can stop.
+    stops_devices: AtomicBool,
     /// Whether there is a failure: without one, the result is read without a lock.
     failed: AtomicBool,
     /// Whether there is a deadline: without one, what starts asks without a lock.
@@ -361,8 +361,8 @@ impl Run {
         if slot.state.compare_exchange(WAITING, ENQUEUED, Ordering::SeqCst, Ordering::SeqCst).is_ok() {
             self.tell_trace(|trace| trace.enqueued(partition));
         }
-        // Either `stop_loops` finds the partition enqueued, or it is found here.
-        if self.progress.stops_loops.load(Ordering::SeqCst) {
+        // Either `stop_devices` finds the partition enqueued, or it is found here.
+        if self.progress.stops_devices.load(Ordering::SeqCst) {
             slot.event().into_iter().for_each(|event| event.stop());
         }
     }

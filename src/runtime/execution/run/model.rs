@@ -16,8 +16,8 @@ use crate::runtime::execution::labels::Labels;
 use crate::runtime::execution::run::{
     Awaited, FenceGuard, FenceHolder, GuardAhead, Predecessor, Predecessors, Run, cancelled,
 };
-use crate::runtime::execution::template::{Partitions, RunOwner, RunTemplate};
-use crate::sync::{AtomicBool, AtomicU64, Ordering};
+use crate::runtime::execution::template::{Partitions, RunOwner, RunTemplate, Stoppable};
+use crate::sync::{AtomicU8, AtomicU64, Ordering};
 use crate::util::console;
 use crate::util::deferred_drop::Failure;
 use crate::util::metrics::DeviceMetrics;
@@ -59,7 +59,7 @@ fn template() -> RunTemplate {
         devices: Arc::default(),
         all_eager: true,
         has_stream_tasks: false,
-        has_loops: AtomicBool::new(false),
+        stoppable: AtomicU8::new(Stoppable::Nothing as u8),
         polled: false,
         polls_tails: false,
         progress: Progress::default(),

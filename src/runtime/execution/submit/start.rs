@@ -20,7 +20,7 @@ use crate::runtime::execution::run::{
     self, Ended, HostScheduler, Ready, Run, RunReport, RunTrace, enqueue, watch_all,
 };
 use crate::runtime::execution::submission::Event;
-use crate::runtime::execution::template::{RunOwner, RunTemplate};
+use crate::runtime::execution::template::{RunOwner, RunTemplate, Stoppable};
 use crate::runtime::resource::raw_memory::NativeEvent;
 use crate::sync::Ordering;
 
@@ -46,9 +46,12 @@ pub(super) fn start<O: RunOwner + 'static>(
         // `submit` has made sure that there is a runtime.
         Err(_) => return run.abandon(&needs_tokio(&host_work(template))),
     };
-    if template.has_loops.load(Ordering::Relaxed)
+    let stoppable = template.stoppable.load(Ordering::Relaxed);
+    if stoppable > Stoppable::Nothing as u8
         && let Some(at) = run.deadline()
-        && let Err(error) = stop_loops_at(at, run)
+        && let Err(error) = stop_devices_at(at, run)
+        // Kernels end by themselves.
+        && stoppable == Stoppable::Loops as u8
     {
         return run.abandon(&error);
     }
@@ -98,20 +101,20 @@ pub(super) fn host_work(template: &RunTemplate) -> String {
     }
 }
 
-/// Has a task stop the loops of a run at its deadline.
+/// Has a task stop loops and kernels of a run at its deadline.
 ///
 /// # Errors
 /// [`InvalidOperation`](ErrorKind::InvalidOperation) outside a tokio runtime;
 /// [`Unavailable`](ErrorKind::Unavailable) in one without a timer.
-fn stop_loops_at(deadline: Instant, run: &Arc<Run>) -> Result<()> {
+fn stop_devices_at(deadline: Instant, run: &Arc<Run>) -> Result<()> {
     let handle = Handle::try_current().map_err(|_| needs_tokio("has a loop that its deadline ends"))?;
     let (run, timer) = (run.clone(), deadline::timer(deadline)?);
     let stop = async move {
         if let Either::Right(_) = select(pin!(run.ended.wait()), timer).await {
-            run.stop_loops();
+            run.stop_devices();
         }
     };
-    spawn(&handle, || "wakegraph deadline of a loop".into(), stop);
+    spawn(&handle, || "wakegraph deadline of a device".into(), stop);
     Ok(())
 }
 

@@ -26,6 +26,17 @@ pub trait ByValue: Sized + 'static {
     /// Reads it back on the host.
     #[doc(hidden)]
     fn from_args(args: &mut HostArgs<'_>) -> Result<Self>;
+
+    /// Memory of a thread that runs work-groups.
+    #[doc(hidden)]
+    type Scratch;
+    /// The argument as a work-group gets it.
+    #[doc(hidden)]
+    type InGroup<'a>;
+    #[doc(hidden)]
+    fn scratch(&self) -> Self::Scratch;
+    #[doc(hidden)]
+    fn in_group<'a>(&self, scratch: &'a mut Self::Scratch) -> Self::InGroup<'a>;
 }
 
 impl<T: Pod> ByValue for T {
@@ -44,6 +55,15 @@ impl<T: Pod> ByValue for T {
 
     fn from_args(args: &mut HostArgs<'_>) -> Result<Self> {
         args.value()
+    }
+
+    type Scratch = ();
+    type InGroup<'a> = T;
+
+    fn scratch(&self) {}
+
+    fn in_group<'a>(&self, (): &'a mut ()) -> T {
+        *self
     }
 }
 
@@ -109,6 +129,19 @@ impl<T: Pod> ByValue for Local<T> {
 
     fn from_args(args: &mut HostArgs<'_>) -> Result<Self> {
         Ok(Self::new(args.local()? / size_of::<T>().max(1)))
+    }
+
+    type Scratch = Vec<T>;
+    type InGroup<'a> = &'a mut [T];
+
+    fn scratch(&self) -> Vec<T> {
+        vec![T::zeroed(); self.len]
+    }
+
+    /// The memory, zeroed, so that no group reads what another has left.
+    fn in_group<'a>(&self, scratch: &'a mut Vec<T>) -> &'a mut [T] {
+        scratch.fill(T::zeroed());
+        scratch
     }
 }
 

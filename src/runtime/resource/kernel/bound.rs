@@ -3,7 +3,10 @@
 use std::fmt::{self, Debug};
 use std::sync::Arc;
 
-use wakegraph_hal::{Error, ErrorKind, KernelSources, Param, ParamKind, Range, RangeBound, Result, dialect};
+use wakegraph_hal::{
+    BlockUnit, Division, Error, ErrorKind, KernelSources, Param, ParamKind, Range, RangeBound, Result,
+    dialect,
+};
 
 use crate::runtime::resource::kernel::ByValue;
 use crate::runtime::resource::kernel::call::CallArg;
@@ -88,8 +91,10 @@ fn mismatch(param: &Param, why: &str) -> Error {
 /// The form that a range needs for a kernel's code, apart from its bound.
 #[derive(Clone, Copy, Default, Debug)]
 pub(super) struct RangeForm {
-    /// The dimensions of the index in `item:`.
+    /// The dimensions of the index in `item:` or `each:`.
     item_dimensions: Option<usize>,
+    /// The unit of code that runs in blocks.
+    unit: Option<BlockUnit>,
     has_barrier: bool,
 }
 
@@ -98,17 +103,33 @@ impl RangeForm {
         self.item_dimensions = Some(dimensions);
     }
 
+    pub(super) fn set_unit(&mut self, unit: BlockUnit) {
+        self.unit = Some(unit);
+    }
+
+    pub(super) fn has_unit(&self) -> bool {
+        self.unit.is_some()
+    }
+
     pub(super) fn set_sources(&mut self, kernel: &str, sources: &KernelSources) {
         self.has_barrier = sources.c.as_deref().is_some_and(|source| dialect::has_barrier(source, kernel));
     }
 
     /// The reason why a range does not fit the code, and a remedy.
-    pub(super) fn fault(&self, params: &[Param], range: &Range) -> Option<(String, &'static str)> {
+    pub(super) fn fault(
+        &self,
+        params: &[Param],
+        args: &[CallArg],
+        range: &Range,
+    ) -> Option<(String, &'static str)> {
         if let Some(of_item) = self.item_dimensions
             && (range.dimensions() < of_item || range.global_size()[of_item..].iter().any(|&size| size != 1))
         {
             let why = format!("its code for a work-item takes an index of {of_item} dimensions");
             return Some((why, "launch it over a range of as many dimensions (`Range::new`)"));
+        }
+        if let Some(fault) = self.unit.and_then(|unit| division_fault(unit, params, args, range)) {
+            return Some(fault);
         }
         if range.local_size().is_some() {
             return None;
@@ -123,27 +144,75 @@ impl RangeForm {
     }
 }
 
+/// The reason why work-items or work-groups cannot each own a part of what is written, and a remedy.
+fn division_fault(
+    unit: BlockUnit,
+    params: &[Param],
+    args: &[CallArg],
+    range: &Range,
+) -> Option<(String, &'static str)> {
+    let written = params
+        .iter()
+        .zip(args)
+        .filter(|(param, _)| matches!(param.kind, ParamKind::Buffer { access, .. } if access.writes()));
+    let lengths = written.filter_map(|(param, arg)| Some((&param.name, slice_len(param, arg)?)));
+    let elements = range.elements();
+    match unit {
+        BlockUnit::WorkItem => {
+            let (name, len) = lengths.into_iter().find(|(_, len)| elements != Some(*len))?;
+            let wanted = elements.map_or("too many".into(), |elements| elements.to_string());
+            let why = format!(
+                "'{name}' has a length of {len}, and each work-item of `each:` owns one of {wanted} elements"
+            );
+            Some((why, "launch it over as many work-items as what it writes has elements"))
+        }
+        BlockUnit::WorkGroup => {
+            let (name, len) = lengths.into_iter().find(|(_, len)| Division::of(*len, range).is_none())?;
+            let groups = BlockUnit::WorkGroup.count(range);
+            let why = format!("'{name}' has a length of {len}, which {groups} work-groups cannot share");
+            Some((why, "pass an element for each work-item, or as many for each work-group"))
+        }
+    }
+}
+
 /// Rule by which a kernel's bound follows from the arguments.
 #[derive(Clone, Default)]
-pub(super) struct BoundRule(Option<Arc<Declared>>);
+pub(super) enum BoundRule {
+    /// One dimension up to the length of the shortest slice, or any range without slices.
+    #[default]
+    Shortest,
+    /// As many work-items as the shortest slice has elements, in any dimensions.
+    ShortestOfItems,
+    /// Any range.
+    Any,
+    /// A closure of the declaration's.
+    Declared(Arc<Declared>),
+}
 
-type Declared = dyn Fn(&mut BoundArgs<'_>) -> Result<RangeBound> + Send + Sync;
+pub(super) type Declared = dyn Fn(&mut BoundArgs<'_>) -> Result<RangeBound> + Send + Sync;
 
 impl BoundRule {
     pub(super) fn declared(
         bound: impl Fn(&mut BoundArgs<'_>) -> Result<RangeBound> + Send + Sync + 'static,
     ) -> Self {
-        Self(Some(Arc::new(bound)))
+        Self::Declared(Arc::new(bound))
     }
 
     pub(super) fn is_declared(&self) -> bool {
-        self.0.is_some()
+        matches!(self, Self::Declared(_))
     }
 
-    /// As declared; otherwise one dimension up to the length of the shortest slice, or any range
-    /// without slices.
+    /// The rule for code that runs in blocks of these units, unless one is declared.
+    pub(super) fn or_of(self, unit: BlockUnit) -> Self {
+        match (self, unit) {
+            (Self::Declared(bound), _) => Self::Declared(bound),
+            (_, BlockUnit::WorkItem) => Self::ShortestOfItems,
+            (_, BlockUnit::WorkGroup) => Self::Any,
+        }
+    }
+
     pub(super) fn apply(&self, params: &[Param], args: &[CallArg]) -> Result<RangeBound> {
-        if let Some(declared) = &self.0 {
+        if let Self::Declared(declared) = self {
             // Panics would leave a graph whose parameters are being replaced half-way.
             return catch(|| declared(&mut BoundArgs::new(params, args))).unwrap_or_else(|panic| {
                 let why = format!("the closure of the kernel's bound panicked: {panic}");
@@ -151,12 +220,20 @@ impl BoundRule {
             });
         }
         let shortest = params.iter().zip(args).filter_map(|(param, arg)| slice_len(param, arg)).min();
-        Ok(shortest.map_or(RangeBound::ANY, |len| RangeBound::from([len])))
+        Ok(match (self, shortest) {
+            (Self::Shortest, Some(len)) => RangeBound::from([len]),
+            (Self::ShortestOfItems, Some(len)) => RangeBound::from(len),
+            _ => RangeBound::ANY,
+        })
     }
 }
 
 impl Debug for BoundRule {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(if self.is_declared() { "declared" } else { "the shortest slice" })
+        f.write_str(match self {
+            Self::Shortest | Self::ShortestOfItems => "the shortest slice",
+            Self::Any => "none",
+            Self::Declared(_) => "declared",
+        })
     }
 }

@@ -155,7 +155,7 @@ impl KernelCall {
         let bound = self.bound.as_ref().map_err(Clone::clone)?;
         let name = self.kernel.name();
         if bound.allows(range) {
-            let Some((why, help)) = self.kernel.form().fault(self.kernel.params(), range) else {
+            let Some((why, help)) = self.kernel.form().fault(self.kernel.params(), &self.args, range) else {
                 return Ok(());
             };
             let why = format!("kernel '{name}' cannot be launched over {range}: {why}");

@@ -220,17 +220,139 @@ macro_rules! __kernel {
         });
         $crate::__kernel!(@device $declared $($variant $unsafe $source),*)
     }};
+    (@code $declared:ident [$($param:tt)*]
+     each: |$index:tt $(, $arg:pat_param)* $(,)?| $item:expr
+     $(, $variant:ident : $unsafe:tt $source:tt)* $(,)?) => {{
+        $crate::__kernel_versions! { @each [$($param)*] [$index] [$($arg),*] $item }
+        let (unit, dimensions) = ($crate::kernel::BlockUnit::WorkItem, $crate::__kernel!(@dimensions $index));
+        // SAFETY: `__kernel_versions` has compiled each version for its level.
+        let code = unsafe { $crate::kernel::BlockCode::new(unit, dimensions, __wakegraph_baseline, __WAKEGRAPH_VERSIONS) };
+        let $declared = $declared.blocks(code);
+        $crate::__kernel!(@device $declared $($variant $unsafe $source),*)
+    }};
+    (@code $declared:ident [$($param:tt)*]
+     group: |$group:pat_param $(, $arg:pat_param)* $(,)?| $body:expr
+     $(, $variant:ident : $unsafe:tt $source:tt)* $(,)?) => {{
+        $crate::__kernel_versions! { @group [$($param)*] [$group] [$($arg),*] $body }
+        let unit = $crate::kernel::BlockUnit::WorkGroup;
+        // SAFETY: `__kernel_versions` has compiled each version for its level.
+        let code = unsafe { $crate::kernel::BlockCode::new(unit, 0, __wakegraph_baseline, __WAKEGRAPH_VERSIONS) };
+        let $declared = $declared.blocks(code);
+        $crate::__kernel!(@device $declared $($variant $unsafe $source),*)
+    }};
+
+    // The function that runs a block, as often as there are versions.
+    (@block [$(#[$attribute:meta])*] $name:ident
+     @each [$(($arg:ident, $kind:ident, $t:ty))*] [$index:tt] [$($param:pat_param),*] $item:expr) => {
+        $(#[$attribute])*
+        #[allow(unused_variables)]
+        fn $name(
+            block: $crate::kernel::Block,
+            args: &mut $crate::kernel::HostArgs<'_>,
+        ) -> $crate::Result<()> {
+            fn typed<F>(item: F) -> F
+            where
+                F: ::std::ops::Fn(
+                    $crate::__kernel!(@item_index $index),
+                    $($crate::__kernel!(@gets_item $kind $t)),*
+                ),
+            {
+                item
+            }
+            $(let $arg = $crate::__kernel!(@take_items $kind $t, args);)*
+            let item = typed(|$index $(, $param)*| $item);
+            for row in block.rows() {
+                $(let $arg = $crate::__kernel!(@row $kind $arg, row);)*
+                for at in 0..row.len() {
+                    let x = row.first() + at;
+                    item(
+                        $crate::__kernel!(@index_of $index row x),
+                        $($crate::__kernel!(@lend_item $kind $arg, at)),*
+                    );
+                }
+            }
+            ::std::result::Result::Ok(())
+        }
+    };
+    (@block [$(#[$attribute:meta])*] $name:ident
+     @group [$(($arg:ident, $kind:ident, $t:ty))*] [$group:pat_param] [$($param:pat_param),*] $body:expr) => {
+        $(#[$attribute])*
+        #[allow(unused_mut, unused_variables)]
+        fn $name(
+            block: $crate::kernel::Block,
+            args: &mut $crate::kernel::HostArgs<'_>,
+        ) -> $crate::Result<()> {
+            fn typed<F>(body: F) -> F
+            where
+                F: ::std::ops::Fn(&$crate::Range, $($crate::__kernel!(@gets_group $kind $t)),*),
+            {
+                body
+            }
+            $(let mut $arg = $crate::__kernel!(@take_groups $kind $t, args);)*
+            let body = typed(|$group $(, $param)*| $body);
+            for group in block.groups() {
+                body(&group, $($crate::__kernel!(@lend_group $kind $arg, group)),*);
+            }
+            ::std::result::Result::Ok(())
+        }
+    };
+
+    // One index, or an array of them, as a type that items can name.
+    (@item_index [$($index:tt)*]) => { [usize; $crate::__kernel!(@dimensions [$($index)*])] };
+    (@item_index $index:tt) => { usize };
+    (@index_of [$($index:tt)*] $row:ident $x:ident) => { $row.index($x) };
+    (@index_of $index:tt $row:ident $x:ident) => { $x };
+
+    (@gets_item write $t:ty) => { &mut $t };
+    (@gets_item $kind:ident $t:ty) => { $crate::__kernel!(@gets $kind $t) };
+    (@take_items write $t:ty, $args:ident) => { $args.items::<$t>()? };
+    (@take_items $kind:ident $t:ty, $args:ident) => { $crate::__kernel!(@get $kind $t, $args) };
+    (@row write $arg:ident, $row:ident) => { $row.elements(&mut *$arg) };
+    (@row $kind:ident $arg:ident, $row:ident) => { $arg };
+    (@lend_item write $arg:ident, $at:expr) => { &mut $arg[$at] };
+    (@lend_item $kind:ident $arg:ident, $at:expr) => { $arg };
+
+    (@gets_group value $t:ty) => { <$t as $crate::kernel::ByValue>::InGroup<'_> };
+    (@gets_group read $t:ty) => { &[$t] };
+    (@gets_group write $t:ty) => { &mut $crate::kernel::Part<'_, $t> };
+    (@take_groups value $t:ty, $args:ident) => {{
+        let value = <$t as $crate::kernel::ByValue>::from_args($args)?;
+        let scratch = $crate::kernel::ByValue::scratch(&value);
+        (value, scratch)
+    }};
+    (@take_groups read $t:ty, $args:ident) => { $args.read::<$t>()? };
+    (@take_groups write $t:ty, $args:ident) => { $args.groups::<$t>()? };
+    (@lend_group value $arg:ident, $group:ident) => {
+        $crate::kernel::ByValue::in_group(&$arg.0, &mut $arg.1)
+    };
+    (@lend_group read $arg:ident, $group:ident) => { $arg };
+    (@lend_group write $arg:ident, $group:ident) => { &mut $arg.of(&$group) };
+
     (@code $declared:ident [$(($arg:ident, $kind:ident, $t:ty))*]
      item: |$index:tt $(, $param:pat_param)* $(,)?| $item:expr
      $(, $variant:ident : $unsafe:tt $source:tt)* $(,)?) => {{
-        let item: fn($crate::__kernel!(@index $index), $($crate::__kernel!(@gets $kind $t)),*) =
-            |$index $(, $param)*| $item;
+        fn typed<F>(item: F) -> F
+        where
+            F: ::std::ops::Fn(
+                $crate::__kernel!(@item_index $index),
+                $($crate::__kernel!(@gets $kind $t)),*
+            ),
+        {
+            item
+        }
         let $declared = $declared.host(move |range, args| {
             $(let $arg = $crate::__kernel!(@get $kind $t, args);)*
-            ::std::iter::Iterator::for_each(
-                range.items(),
-                |$crate::__kernel!(@each $index at)| item(at, $($crate::__kernel!(@lend $kind $arg)),*),
-            );
+            let item = typed(|$index $(, $param)*| $item);
+            let whole = $crate::kernel::Block::whole(*range);
+            for row in whole.rows() {
+                for at in 0..row.len() {
+                    let x = row.first() + at;
+                    item(
+                        $crate::__kernel!(@index_of $index row x),
+                        $($crate::__kernel!(@lend $kind $arg)),*
+                    );
+                }
+            }
             ::std::result::Result::Ok(())
         });
         let $declared = $declared.item_dimensions($crate::__kernel!(@dimensions $index));
@@ -258,12 +380,6 @@ macro_rules! __kernel {
 
     (@dimensions [$($index:pat_param),+ $(,)?]) => { [$(::std::stringify!($index)),+].len() };
     (@dimensions $index:tt) => { 1 };
-
-    // One index, or an array of them.
-    (@index [$($index:tt)*]) => { [usize; _] };
-    (@index $index:tt) => { usize };
-    (@each [$($index:tt)*] $at:ident) => { $at };
-    (@each $index:tt $at:ident) => { [$at] };
 
     (@lend value $arg:ident) => { $arg };
     (@lend read $arg:ident) => { $arg };
@@ -304,5 +420,44 @@ macro_rules! __kernel {
     };
     (@give $memory:ident $arg:ident) => {
         $crate::kernel::CallArg::Memory($crate::memory::CopySource::operand(&$arg))
+    };
+}
+
+// The function that runs a block: for the oldest processors, and for each newer level.
+#[cfg(feature = "cpu-levels")]
+#[doc(hidden)]
+#[macro_export]
+macro_rules! __kernel_versions {
+    ($($block:tt)*) => {
+        $crate::__kernel! { @block [] __wakegraph_baseline $($block)* }
+        #[cfg(target_arch = "x86_64")]
+        $crate::__kernel! {
+            @block [#[target_feature(enable = "avx2,bmi1,bmi2,f16c,fma,lzcnt,movbe,popcnt")]]
+            __wakegraph_x86_64_v3 $($block)*
+        }
+        #[cfg(target_arch = "x86_64")]
+        $crate::__kernel! {
+            @block [#[target_feature(
+                enable = "avx2,bmi1,bmi2,f16c,fma,lzcnt,movbe,popcnt,avx512f,avx512bw,avx512cd,avx512dq,avx512vl"
+            )]]
+            __wakegraph_x86_64_v4 $($block)*
+        }
+        #[cfg(target_arch = "x86_64")]
+        const __WAKEGRAPH_VERSIONS: &[($crate::kernel::CpuLevel, $crate::kernel::BlockFn)] = &[
+            ($crate::kernel::CpuLevel::X86_64V3, __wakegraph_x86_64_v3),
+            ($crate::kernel::CpuLevel::X86_64V4, __wakegraph_x86_64_v4),
+        ];
+        #[cfg(not(target_arch = "x86_64"))]
+        const __WAKEGRAPH_VERSIONS: &[($crate::kernel::CpuLevel, $crate::kernel::BlockFn)] = &[];
+    };
+}
+
+#[cfg(not(feature = "cpu-levels"))]
+#[doc(hidden)]
+#[macro_export]
+macro_rules! __kernel_versions {
+    ($($block:tt)*) => {
+        $crate::__kernel! { @block [] __wakegraph_baseline $($block)* }
+        const __WAKEGRAPH_VERSIONS: &[($crate::kernel::CpuLevel, $crate::kernel::BlockFn)] = &[];
     };
 }

@@ -53,7 +53,9 @@ pub use call::CallArg;
 pub use call::KernelCall;
 pub use raw::{RawCall, RawKernel};
 use wakegraph_hal::{self as hal, KernelDesc, Range, Result};
-pub use wakegraph_hal::{HostArgs, KernelSources, Param, ParamKind, RangeBound};
+#[doc(hidden)]
+pub use wakegraph_hal::{Block, BlockCode, BlockFn, BlockUnit, CpuLevel};
+pub use wakegraph_hal::{HostArgs, KernelSources, Param, ParamKind, Part, RangeBound};
 
 use crate::runtime::resource::device::Device;
 
@@ -80,6 +82,17 @@ impl KernelDef {
         code: impl Fn(&Range, &mut HostArgs<'_>) -> Result<()> + Send + Sync + 'static,
     ) -> Self {
         self.sources = self.sources.host(code);
+        self
+    }
+
+    /// Sets the code to one that runs in blocks. Comes after the bound.
+    pub fn blocks(mut self, code: BlockCode) -> Self {
+        self.form.set_unit(code.unit());
+        if code.dimensions() > 0 {
+            self.form.set_item_dimensions(code.dimensions());
+        }
+        self.bound = self.bound.or_of(code.unit());
+        self.sources = self.sources.host_blocks(code);
         self
     }
 
@@ -158,6 +171,11 @@ impl KernelRef {
             (Self::Raw(one), Self::Raw(other)) => Arc::ptr_eq(one, other),
             _ => false,
         }
+    }
+
+    /// Whether a launch on the device can be ended before all of it has run.
+    pub(crate) fn can_be_stopped(&self, device: &Device) -> bool {
+        self.form().has_unit() && self.on(device).is_ok_and(|kernel| kernel.can_be_stopped())
     }
 
     /// The kernel as loaded on `device`, from the cache if it is there.

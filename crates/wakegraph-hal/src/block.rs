@@ -1,0 +1,310 @@
+//! Blocks: the parts into which a host device divides a launch, to run them on several threads.
+//!
+//! A launch that is divided writes memory of which each unit, a work-item or a work-group, owns a part of
+//! its own. So blocks without a common unit write no common element, whatever the code is.
+#![expect(unsafe_code, reason = "gives each work-group its part of memory that several threads write")]
+
+use std::marker::PhantomData;
+use std::ops::{self, Index, IndexMut};
+use std::slice;
+
+use crate::Range;
+
+/// What a block is made of.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum BlockUnit {
+    /// Single work-items.
+    WorkItem,
+    /// Whole work-groups.
+    WorkGroup,
+}
+
+impl BlockUnit {
+    /// How many of them a range has.
+    pub fn count(self, range: &Range) -> usize {
+        match self {
+            Self::WorkItem => range.count(),
+            Self::WorkGroup => range.group_counts().iter().product(),
+        }
+    }
+}
+
+/// Units of a launch that follow each other, those of the first dimension first.
+#[derive(Clone, Copy, Debug)]
+pub struct Block {
+    range: Range,
+    unit: BlockUnit,
+    first: usize,
+    end: usize,
+}
+
+impl Block {
+    /// The units with these numbers, of those that the launch has.
+    pub fn new(range: Range, unit: BlockUnit, units: ops::Range<usize>) -> Self {
+        let end = units.end.min(unit.count(&range));
+        Self { range, unit, first: units.start.min(end), end }
+    }
+
+    /// All work-items of a range.
+    pub fn whole(range: Range) -> Self {
+        Self::new(range, BlockUnit::WorkItem, 0..usize::MAX)
+    }
+
+    /// The range of the launch.
+    pub fn range(&self) -> &Range {
+        &self.range
+    }
+
+    /// What the block is made of.
+    pub fn unit(&self) -> BlockUnit {
+        self.unit
+    }
+
+    /// How many units.
+    pub fn len(&self) -> usize {
+        self.end - self.first
+    }
+
+    /// Whether there is none.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// The [places](Range::place) of its work-items, and those between them.
+    pub(crate) fn places(&self) -> ops::Range<usize> {
+        match self.first < self.end {
+            true => {
+                let place = |item| self.range.place(self.range.item(item));
+                place(self.first)..place(self.end - 1).wrapping_add(1)
+            }
+            false => 0..0,
+        }
+    }
+
+    /// Its work-items, one row of the first dimension after the other.
+    pub fn rows(&self) -> impl Iterator<Item = Row> + use<> {
+        let Self { range, end, .. } = *self;
+        let (width, begin) = (range.global_size()[0].max(1), self.places().start);
+        let mut next = self.first;
+        std::iter::from_fn(move || {
+            let first = (next < end).then(|| range.item(next))?;
+            let len = (width - next % width).min(end - next);
+            next += len;
+            Some(Row { first, len, start: range.place(first).wrapping_sub(begin) })
+        })
+    }
+
+    /// Its work-groups, each as [`Range::groups`] has them.
+    pub fn groups(&self) -> impl Iterator<Item = Range> + use<> {
+        let range = self.range;
+        (self.first..self.end).map(move |number| range.group(number))
+    }
+}
+
+/// Work-items of a block that follow each other in the first dimension.
+#[derive(Clone, Copy, Debug)]
+pub struct Row {
+    first: [usize; 3],
+    len: usize,
+    start: usize,
+}
+
+impl Row {
+    /// The index of the first one in the first dimension.
+    #[inline]
+    pub fn first(&self) -> usize {
+        self.first[0]
+    }
+
+    /// How many there are.
+    #[inline]
+    pub fn len(&self) -> usize {
+        self.len
+    }
+
+    /// Whether there is none.
+    pub fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    /// Their elements, of those that [belong](crate::HostArgs::items) to the block.
+    #[inline]
+    pub fn elements<'a, T>(&self, of_block: &'a mut [T]) -> &'a mut [T] {
+        &mut of_block[self.start..][..self.len]
+    }
+
+    /// The whole index of the work-item that has this one in the first dimension.
+    #[inline]
+    pub fn index<const D: usize>(&self, x: usize) -> [usize; D] {
+        let index = [x, self.first[1], self.first[2]];
+        std::array::from_fn(|dimension| index[dimension])
+    }
+}
+
+/// What is written by the work-groups of a block, each its own part.
+///
+/// | elements of the memory | a group's part |
+/// |---|---|
+/// | one for each [place](Range::elements) of the range | those of its work-items, as a rectangle |
+/// | a multiple of the number of groups | an equal share, in the order of the groups |
+#[derive(Debug)]
+pub struct GroupParts<'a, T> {
+    start: *mut T,
+    block: Block,
+    division: Division,
+    memory: PhantomData<&'a mut [T]>,
+}
+
+/// How memory is divided among work-groups.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Division {
+    /// An element for each work-item.
+    Items,
+    /// So many elements for each group.
+    Share(usize),
+}
+
+impl Division {
+    /// The division of so many elements, if there is one.
+    pub fn of(elements: usize, range: &Range) -> Option<Self> {
+        let groups = BlockUnit::WorkGroup.count(range);
+        match () {
+            () if range.elements() == Some(elements) => Some(Self::Items),
+            () if groups > 0 && elements.is_multiple_of(groups) => Some(Self::Share(elements / groups)),
+            () => None,
+        }
+    }
+}
+
+impl<'a, T> GroupParts<'a, T> {
+    /// Divides memory of so many elements, if it can be.
+    ///
+    /// # Safety
+    /// For `'a`, nothing else accesses what belongs to the groups of the block.
+    pub(crate) unsafe fn new(start: *mut T, elements: usize, block: Block) -> Option<Self> {
+        let division = Division::of(elements, &block.range)?;
+        Some(Self { start, block, division, memory: PhantomData })
+    }
+
+    /// The part of the block's next group, which is one of [`Block::groups`].
+    ///
+    /// # Panics
+    /// If the group is none of the block's.
+    pub fn of(&mut self, group: &Range) -> Part<'_, T> {
+        let number = self.block.range.number_of(group);
+        assert!((self.block.first..self.block.end).contains(&number), "{group} is no group of this block");
+        let (place, size, strides) = match self.division {
+            Division::Share(len) => (number * len, [len, 1, 1], [len, len]),
+            Division::Items => {
+                let ends = self.block.range.ends().unwrap_or_default();
+                let strides = [ends[0], ends[0] * ends[1]];
+                (self.block.range.place(group.global_offset()), group.global_size(), strides)
+            }
+        };
+        // SAFETY: the place is below the number of elements, which `Division::of` compared.
+        let start = unsafe { self.start.add(place) };
+        Part { start, size, strides, memory: PhantomData }
+    }
+}
+
+/// The elements that a work-group owns, up to three dimensions of them. Indices begin at 0 in each group, and
+/// an index beyond the part panics, as that of a slice does.
+#[derive(Debug)]
+pub struct Part<'a, T> {
+    start: *mut T,
+    size: [usize; 3],
+    /// Elements from one row to the next, and from one plane to the next.
+    strides: [usize; 2],
+    memory: PhantomData<&'a mut [T]>,
+}
+
+impl<T> Part<'_, T> {
+    /// Elements in each dimension.
+    pub fn size(&self) -> [usize; 3] {
+        self.size
+    }
+
+    /// Elements in all dimensions.
+    pub fn len(&self) -> usize {
+        self.size.iter().product()
+    }
+
+    /// Whether there is none.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// A row, which is all there is in one dimension.
+    ///
+    /// # Panics
+    /// If there are fewer rows or planes.
+    #[inline]
+    pub fn row(&mut self, y: usize, z: usize) -> &mut [T] {
+        let row = self.row_start(y, z).cast_mut();
+        // SAFETY: the row lies in the part, which belongs to this object; it is borrowed for as long.
+        unsafe { slice::from_raw_parts_mut(row, self.size[0]) }
+    }
+
+    #[inline]
+    fn row_start(&self, y: usize, z: usize) -> *const T {
+        let [_, rows, planes] = self.size;
+        assert!(y < rows && z < planes, "row {y} of plane {z} is beyond {:?}", self.size);
+        // SAFETY: the row lies in the part, all of which is in one allocation.
+        unsafe { self.start.add(z * self.strides[1] + y * self.strides[0]) }
+    }
+
+    #[inline]
+    fn shared_row(&self, y: usize, z: usize) -> &[T] {
+        let row = self.row_start(y, z);
+        // SAFETY: as in `row`; this object is borrowed, so nothing writes the part.
+        unsafe { slice::from_raw_parts(row, self.size[0]) }
+    }
+}
+
+impl<T> Index<usize> for Part<'_, T> {
+    type Output = T;
+
+    #[inline]
+    fn index(&self, x: usize) -> &T {
+        &self.shared_row(0, 0)[x]
+    }
+}
+
+impl<T> IndexMut<usize> for Part<'_, T> {
+    #[inline]
+    fn index_mut(&mut self, x: usize) -> &mut T {
+        &mut self.row(0, 0)[x]
+    }
+}
+
+impl<T> Index<[usize; 2]> for Part<'_, T> {
+    type Output = T;
+
+    #[inline]
+    fn index(&self, [x, y]: [usize; 2]) -> &T {
+        &self.shared_row(y, 0)[x]
+    }
+}
+
+impl<T> IndexMut<[usize; 2]> for Part<'_, T> {
+    #[inline]
+    fn index_mut(&mut self, [x, y]: [usize; 2]) -> &mut T {
+        &mut self.row(y, 0)[x]
+    }
+}
+
+impl<T> Index<[usize; 3]> for Part<'_, T> {
+    type Output = T;
+
+    #[inline]
+    fn index(&self, [x, y, z]: [usize; 3]) -> &T {
+        &self.shared_row(y, z)[x]
+    }
+}
+
+impl<T> IndexMut<[usize; 3]> for Part<'_, T> {
+    #[inline]
+    fn index_mut(&mut self, [x, y, z]: [usize; 3]) -> &mut T {
+        &mut self.row(y, z)[x]
+    }
+}
