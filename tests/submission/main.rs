@@ -4,6 +4,7 @@
 //! shown by the order in which things did.
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
+mod blocks;
 mod building_at_once;
 mod cancel;
 mod common;

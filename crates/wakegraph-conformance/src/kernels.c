@@ -171,3 +171,27 @@ KERNEL(note, (u64 list, u32 room, u32 id)) {
     const u32 place = ATOMIC_ADD(&ids[0], 1);
     if (place < room) ids[1 + place] = id;
 }
+
+typedef struct { u8 red, green, blue, alpha; } Pixel;
+
+KERNEL(tint, (SLICE(const u8, weights), SLICE(Pixel, pixels), SLICE(u32, sums))) {
+    u64 x = GLOBAL_ID(0), y = GLOBAL_ID(1), place = y * 5 + x;
+    if (place >= LEN(pixels) || place >= LEN(sums) || x >= LEN(weights)) return;
+    Pixel pixel;
+    pixel.red = (u8)x, pixel.green = (u8)y, pixel.blue = pixels[place].red, pixel.alpha = weights[x];
+    pixels[place] = pixel;
+    sums[place] += (u32)x;
+}
+
+KERNEL(flip_tiles, (LOCAL_SLICE(u32, tile), SLICE(const u32, x), SLICE(u32, y), SLICE(u32, moved))) {
+    u64 i = LOCAL_ID(0), j = LOCAL_ID(1), width = LOCAL_SIZE(0), place = GLOBAL_ID(1) * 12 + GLOBAL_ID(0);
+    u64 own = j * width + i, other = i * width + j;
+    if (own < LEN(tile) && place < LEN(x)) tile[own] = x[place];
+    BARRIER();
+    if (other < LEN(tile) && place < LEN(y)) y[place] = tile[other];
+    u64 share = 2 * ((GLOBAL_ID(1) / LOCAL_SIZE(1)) * (12 / width) + GLOBAL_ID(0) / width);
+    if (own == 0 && share + 1 < LEN(moved)) {
+        moved[share] = (u32)(width * LOCAL_SIZE(1));
+        moved[share + 1] += 1;
+    }
+}

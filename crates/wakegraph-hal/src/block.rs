@@ -308,3 +308,141 @@ impl<T> IndexMut<[usize; 3]> for Part<'_, T> {
         &mut self.row(y, z)[x]
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    /// Ranges of one to three dimensions, with offsets and work-groups.
+    fn ranges() -> impl Strategy<Value = Range> {
+        let dimension = (1usize..5, 1usize..4, 0usize..4);
+        (1usize..4, [dimension.clone(), dimension.clone(), dimension]).prop_map(|(dimensions, sizes)| {
+            let of = |d: usize, unused: usize, value: usize| if d < dimensions { value } else { unused };
+            let global = [0, 1, 2].map(|d| of(d, 1, sizes[d].0 * sizes[d].1));
+            let range = match dimensions {
+                1 => Range::new([global[0]]),
+                2 => Range::new([global[0], global[1]]),
+                _ => Range::new(global),
+            };
+            range.local([0, 1, 2].map(|d| of(d, 1, sizes[d].1))).offset([0, 1, 2].map(|d| of(d, 0, sizes[d].2)))
+        })
+    }
+
+    /// Blocks of any sizes that make up the range.
+    fn blocks(range: Range, unit: BlockUnit, sizes: &[usize]) -> Vec<Block> {
+        let (mut first, mut blocks) = (0, Vec::new());
+        for size in sizes.iter().cycle() {
+            if first >= unit.count(&range) {
+                return blocks;
+            }
+            blocks.push(Block::new(range, unit, first..first + size));
+            first += size;
+        }
+        blocks
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(if cfg!(miri) { 4 } else { 256 }))]
+
+        #[test]
+        fn rows_have_each_work_item_once_and_in_order(
+            range in ranges(),
+            sizes in prop::collection::vec(1usize..9, 1..4),
+        ) {
+            let mut items = Vec::new();
+            for block in blocks(range, BlockUnit::WorkItem, &sizes) {
+                let mut part: Vec<usize> = block.places().collect();
+                for row in block.rows() {
+                    for (at, place) in row.elements(&mut part).iter().enumerate() {
+                        let index = row.index::<3>(row.first() + at);
+                        prop_assert_eq!(*place, range.place(index));
+                        items.push(index);
+                    }
+                }
+            }
+            prop_assert!(items.into_iter().eq(range.items::<3>()));
+        }
+
+        #[test]
+        fn blocks_of_work_items_have_no_common_place(
+            range in ranges(),
+            sizes in prop::collection::vec(1usize..9, 1..4),
+        ) {
+            let elements = range.elements().unwrap();
+            let mut end = 0;
+            for block in blocks(range, BlockUnit::WorkItem, &sizes) {
+                let places = block.places();
+                prop_assert!(places.start >= end && places.end <= elements, "{places:?} after {end}");
+                end = places.end;
+            }
+        }
+
+        #[test]
+        fn groups_own_each_element_of_their_work_items_once(
+            range in ranges(),
+            sizes in prop::collection::vec(1usize..4, 1..4),
+        ) {
+            let mut memory = vec![0u32; range.elements().unwrap()];
+            for block in blocks(range, BlockUnit::WorkGroup, &sizes) {
+                // SAFETY: nothing else uses the memory meanwhile.
+                let mut parts = unsafe { GroupParts::new(memory.as_mut_ptr(), memory.len(), block) }.unwrap();
+                for group in block.groups() {
+                    let mut part = parts.of(&group);
+                    let first = group.global_offset();
+                    for index in group.items::<3>() {
+                        part[[0, 1, 2].map(|d| index[d] - first[d])] += 1;
+                    }
+                }
+            }
+            let mut expected = vec![0u32; memory.len()];
+            range.items().for_each(|index| expected[range.place(index)] = 1);
+            prop_assert_eq!(memory, expected);
+        }
+
+        #[test]
+        fn groups_own_equal_shares(
+            range in ranges(),
+            sizes in prop::collection::vec(1usize..4, 1..4),
+            each in 1usize..4,
+        ) {
+            let groups = BlockUnit::WorkGroup.count(&range);
+            prop_assume!(range.elements() != Some(each * groups));
+            let mut memory = vec![0; each * groups];
+            for block in blocks(range, BlockUnit::WorkGroup, &sizes) {
+                // SAFETY: as above.
+                let mut parts = unsafe { GroupParts::new(memory.as_mut_ptr(), memory.len(), block) }.unwrap();
+                for group in block.groups() {
+                    let mut part = parts.of(&group);
+                    prop_assert_eq!(part.len(), each);
+                    part.row(0, 0).fill(range.number_of(&group) + 1);
+                }
+            }
+            let expected: Vec<usize> = (0..groups).flat_map(|group| vec![group + 1; each]).collect();
+            prop_assert_eq!(memory, expected);
+        }
+    }
+
+    #[test]
+    #[should_panic(expected = "is no group of this block")]
+    fn a_block_has_only_its_own_groups() {
+        let range = Range::linear(8).local([2]);
+        let mut memory = [0; 8];
+        let block = Block::new(range, BlockUnit::WorkGroup, 0..2);
+        // SAFETY: nothing else uses the memory meanwhile.
+        let mut parts = unsafe { GroupParts::new(memory.as_mut_ptr(), memory.len(), block) }.unwrap();
+        parts.of(&range.group(2));
+    }
+
+    #[test]
+    #[should_panic(expected = "is beyond")]
+    fn an_index_beyond_a_part_panics() {
+        let range = Range::new([4, 4]).local([2, 2]);
+        let mut memory = [0; 16];
+        let block = Block::new(range, BlockUnit::WorkGroup, 0..4);
+        // SAFETY: nothing else uses the memory meanwhile.
+        let mut parts = unsafe { GroupParts::new(memory.as_mut_ptr(), memory.len(), block) }.unwrap();
+        parts.of(&range.group(0))[[0, 2]] = 1;
+    }
+}

@@ -11,7 +11,8 @@ use crate::suite::{Need, Setup, lacks, tests};
 tests!("graph/kernels": &[Need::Results] => [ranges_of_one_to_three_dimensions, offsets_and_work_groups,
     scalars_and_structs, slices, host_buffers_serve_as_memory, local_memory,
     local_memory_of_several_sizes, the_same_kernel_many_times,
-    lengths_of_slices, lengths_follow_updates, helper_functions_take_slices],
+    lengths_of_slices, lengths_follow_updates, helper_functions_take_slices,
+    each_owns_its_element, groups_own_their_parts],
     &[Need::Results, Need::Doubles] => [doubles]);
 
 /// Kernels of their own: a device without doubles loads no program that has some.
@@ -63,6 +64,89 @@ kernel! {
         // and reads the others' behind a barrier.
         c: unsafe { SOURCE },
     }
+}
+
+kernel! {
+    /// Each pixel becomes its index, its old red and the weight of its column.
+    fn tint(weights: &[u8], pixels: &mut [[u8; 4]], sums: &mut [u32]) {
+        range: |_, _, sums| sums.len(),
+        each: |[x, y], weights, pixel, sum| {
+            *pixel = [x as u8, y as u8, pixel[0], weights[x]];
+            *sum += x as u32;
+        },
+        // SAFETY: a work-item uses the elements at its place, of which the bound has as many as `sums`; the
+        // others' lengths are compared.
+        c: unsafe { SOURCE },
+    }
+    /// Transposes tiles, each in its place, and counts what each group has moved.
+    fn flip_tiles(tile: Local<u32>, x: &[u32], y: &mut [u32], moved: &mut [u32]) {
+        group: |group, tile, x, y, moved| {
+            let ([width, height, _], [left, top, _]) = (group.global_size(), group.global_offset());
+            let row = WIDTH;
+            for [i, j] in group.items() {
+                tile[(j - top) * width + (i - left)] = x[j * row + i];
+            }
+            for j in 0..height {
+                for i in 0..width {
+                    y[[i, j]] = tile[i * width + j];
+                }
+            }
+            moved[0] = (width * height) as u32;
+            moved[1] += 1;
+        },
+        // SAFETY: all indices are compared with the lengths; a work-item writes its own element of the tile,
+        // and reads the others' behind a barrier that all reach; one of a group writes the group's share.
+        c: unsafe { SOURCE },
+    }
+}
+
+/// Columns of what `flip_tiles` gets.
+const WIDTH: usize = 12;
+
+fn each_owns_its_element(setup: &Setup) {
+    let device = setup.device();
+    let (weights, sums) = (device.buffer_from(&[7u8, 8, 9, 10, 11]).unwrap(), device.buffer::<u32>(20).unwrap());
+    let pixels = device.buffer_from(&[[5u8, 6, 7, 8]; 20]).unwrap();
+    let mut graph = Graph::new(device);
+    graph.launch(tint(&weights, &pixels, &sums), Range::new([5, 3]).offset([0, 1]));
+    graph.launch(tint(&weights, &pixels, &sums), Range::new([3, 4]).offset([2, 0]));
+    let exec = graph.finalize().unwrap();
+    setup.block_on(async {
+        exec.submit().await.unwrap();
+        let (pixels, sums) = (pixels.to_vec().await.unwrap(), sums.to_vec().await.unwrap());
+        for (place, (pixel, sum)) in pixels.into_iter().zip(sums).enumerate() {
+            let (x, y) = (place % 5, place / 5);
+            let launches = usize::from(y >= 1) + usize::from(x >= 2);
+            let red = if launches == 2 { x as u8 } else { 5 };
+            let expected = if launches == 0 { [5, 6, 7, 8] } else { [x as u8, y as u8, red, 7 + x as u8] };
+            assert_eq!((pixel, sum as usize), (expected, launches * x), "{x}, {y}");
+        }
+    });
+}
+
+fn groups_own_their_parts(setup: &Setup) {
+    let device = setup.device();
+    let values: Vec<u32> = (0..WIDTH as u32 * 8).collect();
+    let (x, y) = (device.buffer_from(&values).unwrap(), device.buffer::<u32>(values.len()).unwrap());
+    let moved = device.buffer::<u32>(12).unwrap();
+    let mut graph = Graph::new(device);
+    let range = Range::new([WIDTH, 8]).local([4, 4]);
+    graph.launch(flip_tiles(Local::new(16), &x, &y, &moved), range);
+    let exec = graph.finalize().unwrap();
+    setup.block_on(async {
+        for run in 1..=2 {
+            exec.submit().await.unwrap();
+            let expected: Vec<u32> = (0..values.len())
+                .map(|place| {
+                    let (i, j) = (place % WIDTH, place / WIDTH);
+                    let (left, top) = (i / 4 * 4, j / 4 * 4);
+                    ((top + i % 4) * WIDTH + left + j % 4) as u32
+                })
+                .collect();
+            assert_eq!(y.to_vec().await.unwrap(), expected);
+            assert_eq!(moved.to_vec().await.unwrap(), [16, run].repeat(6));
+        }
+    });
 }
 
 fn check_indices(setup: &Setup, range: Range) {

@@ -50,8 +50,8 @@ pub(super) fn start<O: RunOwner + 'static>(
     if stoppable > Stoppable::Nothing as u8
         && let Some(at) = run.deadline()
         && let Err(error) = stop_devices_at(at, run)
-        // Kernels end by themselves.
-        && stoppable == Stoppable::Loops as u8
+        // Kernels end by themselves, so they need no tokio.
+        && (stoppable == Stoppable::Loops as u8 || error.kind() == ErrorKind::Unavailable)
     {
         return run.abandon(&error);
     }
