@@ -26,7 +26,7 @@ use wakegraph::{
 
 wakegraph::kernel! {
     fn mix(n: u32, to: &mut [u32]) {
-        host: |_, n, to| to.iter_mut().for_each(|x| *x = mixed(*x, n)),
+        group: |_, n, to| to.row(0, 0).iter_mut().for_each(|x| *x = mixed(*x, n)),
     }
     fn add(from: &[u32], to: &mut [u32]) {
         host: |_, from, to| to.iter_mut().zip(from.iter().cycle()).for_each(|(x, y)| *x = x.wrapping_add(*y)),

@@ -5,6 +5,10 @@ KERNEL(add, (u32 n, SLICE(u32, x))) {
     x[GLOBAL_ID(0)] += n;
 }
 
+KERNEL(raise, (u32 n, SLICE(u32, x))) {
+    x[GLOBAL_ID(0)] += n;
+}
+
 KERNEL(axpy, (u32 a, SLICE(const u32, x), SLICE(u32, y))) {
     y[GLOBAL_ID(0)] += a * x[GLOBAL_ID(0)];
 }

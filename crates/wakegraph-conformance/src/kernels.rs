@@ -17,6 +17,13 @@ kernel! {
         // shortest slice.
         c: unsafe { SOURCE },
     }
+    /// The same by work-items that own their elements.
+    pub(crate) fn raise(n: u32, x: &mut [u32]) {
+        each: |_, n, x| *x = x.wrapping_add(n),
+        // SAFETY: a work-item uses the elements with its index, and a launch is bounded by the
+        // shortest slice.
+        c: unsafe { SOURCE },
+    }
     /// y = a * x + y
     pub(crate) fn axpy(a: u32, x: &[u32], y: &mut [u32]) {
         item: |i, a, x, y| y[i] = y[i].wrapping_add(a.wrapping_mul(x[i])),

@@ -21,7 +21,7 @@ use wakegraph::{
     Range, read, write,
 };
 
-use crate::kernels::{add, axpy, fold, mix};
+use crate::kernels::{axpy, fold, mix, raise};
 use crate::random::{Random, from_environment};
 use crate::suite::{Need, Setup, tests};
 
@@ -178,7 +178,7 @@ impl Kernel {
     fn call(self, world: &World) -> KernelCall {
         match self {
             Self::Mix { n, x } => mix(n, world.part(x)),
-            Self::Add { n, x } => add(n, world.part(x)),
+            Self::Add { n, x } => raise(n, world.part(x)),
             Self::Axpy { a, x, y } => axpy(a, world.part(x), world.part(y)),
             Self::Fold { x, y } => fold(world.part(x), world.part(y)),
         }
@@ -308,7 +308,7 @@ impl Form {
         for (step, &node) in steps.iter().zip(&nodes) {
             let builder = graph.node_mut(node).unwrap();
             match step {
-                Step::Kernel(Kernel::Mix { x, .. }) => _ = builder.alternative(add(0, world.part(*x))),
+                Step::Kernel(Kernel::Mix { x, .. }) => _ = builder.alternative(raise(0, world.part(*x))),
                 Step::Kernel(Kernel::Add { x, .. }) => _ = builder.alternative(mix(0, world.part(*x))),
                 _ => {}
             }

@@ -169,8 +169,8 @@ impl KernelCall {
                  the bound"
             }
             false => {
-                "the bound is the length of the shortest slice, in one dimension: launch it over a smaller \
-                 range or with longer slices, or declare another bound (`range:` in `kernel!`, \
+                "the bound is the length of the shortest slice, in one dimension unless its code is `each:`: \
+                 launch it over a smaller range or with longer slices, or declare another bound (`range:` in `kernel!`, \
                  `RawKernel::range_bound`)"
             }
         };
