@@ -28,7 +28,7 @@ async fn main() -> wakegraph::Result<()> {
 
     wakegraph::kernel! {
         fn sharpen(x: &mut [f32]) {
-            item: |i, x| x[i] *= 1.5,
+            each: |_, x| *x *= 1.5,
             // SAFETY: a work-item uses the element with its index, and a launch is bounded by the slice.
             c: unsafe { "KERNEL(sharpen, (SLICE(float, x))) { x[GLOBAL_ID(0)] *= 1.5f; }" },
         }

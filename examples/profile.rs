@@ -8,8 +8,8 @@ use wakegraph::{Device, FinalizeOptions, Graph, Range, Result, read};
 wakegraph::kernel! {
     /// Advances each element by `steps` steps of a random number generator.
     fn scramble(steps: u32, x: &mut [u32]) {
-        item: |i, steps, x| for _ in 0..steps {
-            x[i] = x[i].wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+        each: |_, steps, x| for _ in 0..steps {
+            *x = x.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
         },
         // SAFETY: a work-item uses the element with its index, and a launch is bounded by the slice.
         c: unsafe { "KERNEL(scramble, (u32 steps, SLICE(u32, x))) {

@@ -8,14 +8,14 @@ use wakegraph::{Device, Graph, Range, read};
 wakegraph::kernel! {
     /// y = a * x + y
     pub fn saxpy(a: f32, x: &[f32], y: &mut [f32]) {
-        item: |i, a, x, y| y[i] += a * x[i],
+        each: |i, a, x, y| *y += a * x[i],
         // SAFETY: a work-item uses the elements with its index, and a launch is bounded by the
         // shortest slice.
         c: unsafe { include_str!("quickstart.c") },
     }
     /// x = x * x
     pub fn square(x: &mut [f32]) {
-        item: |i, x| x[i] *= x[i],
+        each: |_, x| *x *= *x,
         // SAFETY: as above.
         c: unsafe { include_str!("quickstart.c") },
     }

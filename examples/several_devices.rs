@@ -10,7 +10,7 @@ use wakegraph::{Device, Graph, Range, Result, read};
 wakegraph::kernel! {
     /// x[i] = first + i, squared
     fn squares(first: u32, x: &mut [u32]) {
-        item: |i, first, x| x[i] = (first + i as u32) * (first + i as u32),
+        each: |i, first, x| *x = (first + i as u32) * (first + i as u32),
         // SAFETY: a work-item uses the element with its index, and a launch is bounded by the slice.
         c: unsafe { "KERNEL(squares, (u32 first, SLICE(u32, x))) {
                          u32 n = first + (u32)GLOBAL_ID(0);

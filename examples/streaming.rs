@@ -13,7 +13,7 @@ use wakegraph::{BoxError, Device, FinalizeOptions, Graph, HostBuffer, Range, Sub
 wakegraph::kernel! {
     /// y = gain * x + offset
     fn adjust(gain: f32, offset: f32, x: &[f32], y: &mut [f32]) {
-        item: |i, gain, offset, x, y| y[i] = gain * x[i] + offset,
+        each: |i, gain, offset, x, y| *y = gain * x[i] + offset,
         // SAFETY: a work-item uses the elements with its index, and a launch is bounded by the
         // shortest slice.
         c: unsafe { "KERNEL(adjust, (float gain, float offset, SLICE(const float, x), SLICE(float, y))) {

@@ -16,7 +16,7 @@ use wakegraph::{Device, Error, ErrorKind, Graph, Range};
 wakegraph::kernel! {
     /// x = 2 * x + 1
     fn step(x: &mut [f32]) {
-        item: |i, x| x[i] = 2.0 * x[i] + 1.0,
+        each: |_, x| *x = 2.0 * *x + 1.0,
         // SAFETY: a work-item uses the element with its index, and a launch is bounded by the slice.
         c: unsafe { "KERNEL(step, (SLICE(float, x))) { x[GLOBAL_ID(0)] = 2 * x[GLOBAL_ID(0)] + 1; }" },
     }

@@ -18,7 +18,7 @@ use wakegraph::{Device, Graph, Range};
 wakegraph::kernel! {
     /// x = x * x
     fn square(x: &mut [f32]) {
-        item: |i, x| x[i] *= x[i],
+        each: |_, x| *x *= *x,
         // SAFETY: a work-item uses the element with its index, and a launch is bounded by the slice.
         c: unsafe { "KERNEL(square, (SLICE(float, x))) { x[GLOBAL_ID(0)] *= x[GLOBAL_ID(0)]; }" },
     }

@@ -17,7 +17,7 @@ FUNCTION i64 nearest(i64 at, i64 size) {
 }
 
 KERNEL(grayscale, (SLICE(const u8, rgb), SLICE(u8, gray))) {
-    const i64 i = AT(X, Y);
+    const u64 i = GLOBAL_ID(0);
     gray[i] = (u8)((2126u * rgb[3 * i] + 7152u * rgb[3 * i + 1] + 722u * rgb[3 * i + 2]) / 10000u);
 }
 
@@ -61,6 +61,6 @@ KERNEL(histogram, (SLICE(const u8, image), SLICE(u32, bins))) {
 }
 
 KERNEL(threshold, (SLICE(const u8, level), SLICE(const u8, image), SLICE(u8, white))) {
-    const i64 i = AT(X, Y);
+    const u64 i = GLOBAL_ID(0);
     white[i] = image[i] > level[0] ? 255 : 0;
 }

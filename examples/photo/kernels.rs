@@ -1,5 +1,9 @@
-//! The kernels. Each is launched over a range of one work-item a pixel, `[width, height]`, which
-//! says where an image's rows begin and end; images are rows of bytes.
+//! The kernels, of one work-item for each pixel. Images are rows of bytes. Where a pixel's neighbours matter,
+//! the range is `[width, height]`, which says where rows begin and end.
+//!
+//! Kernels that only look at their own pixel are `each:` on the CPU. The others are `host:`: rayon hands
+//! out whole rows, of which compilers make vector instructions, and neighbours of single pixels take three
+//! to five times as long.
 //!
 //! The conventions are those of `image` and `imageproc`, so that results can be compared: integer
 //! luma, borders continued with the nearest pixel, 8 bits between the passes of the blur, fractions
@@ -12,7 +16,7 @@ use std::iter::repeat_n;
 use rayon::prelude::*;
 use wakegraph::Range;
 
-/// Pixels that a thread gets at least: with fewer, handing them out costs more than it gains.
+/// Pixels that a thread counts at a time: with fewer, handing them out costs more than it gains.
 const BATCH: usize = 1 << 14;
 
 const SOURCE: &str = include_str!("kernels.c");
@@ -20,13 +24,10 @@ const SOURCE: &str = include_str!("kernels.c");
 wakegraph::kernel! {
     /// Luma of interleaved RGB.
     pub(crate) fn grayscale(rgb: &[u8], gray: &mut [u8]) {
-        range: |rgb, gray| gray.len().min(rgb.len() / 3),
-        host: |pixels, rgb, gray| {
-            let (gray, (rgb, _)) = (&mut gray[..pixels.count()], rgb.as_chunks::<3>());
-            gray.par_iter_mut().zip(rgb).with_min_len(BATCH).for_each(|(gray, &rgb)| *gray = luma(rgb));
-        },
-        // SAFETY: a work-item reads its pixel of `rgb` and writes its pixel of `gray`; the bound
-        // says that both are there.
+        range: |rgb, _gray| [rgb.len() / 3],
+        each: |i, rgb, gray| *gray = luma([rgb[3 * i], rgb[3 * i + 1], rgb[3 * i + 2]]),
+        // SAFETY: a work-item reads its pixel of `rgb`, which the bound says is there, and writes its
+        // pixel of `gray`.
         c: unsafe { SOURCE },
     }
 
@@ -101,13 +102,10 @@ wakegraph::kernel! {
 
     /// White where `image` is above `level[0]`, otherwise black.
     pub(crate) fn threshold(level: &[u8], image: &[u8], white: &mut [u8]) {
-        range: |level, image, white| if level.is_empty() { 0 } else { image.len().min(white.len()) },
-        host: |pixels, level, image, white| {
-            let white = white[..pixels.count()].par_iter_mut().zip(image).with_min_len(BATCH);
-            white.for_each(|(white, &pixel)| *white = if pixel > level[0] { u8::MAX } else { 0 });
-        },
-        // SAFETY: a work-item reads the level and its pixel and writes its pixel; the bound says
-        // that these are there.
+        range: |level, image, _white| [if level.is_empty() { 0 } else { image.len() }],
+        each: |i, level, image, white| *white = if image[i] > level[0] { u8::MAX } else { 0 },
+        // SAFETY: a work-item reads the level and its pixel, which the bound says are there, and writes
+        // its pixel.
         c: unsafe { SOURCE },
     }
 }

@@ -44,6 +44,7 @@ impl Pipeline {
     pub(crate) fn new(device: &Device, source: Source, sink: Sink) -> Result<Self> {
         let (width, height) = source.size();
         let pixels = Range::new([width as usize, height as usize]);
+        let in_one_row = Range::linear(pixels.count());
         let (source, sink) = (Arc::new(source), Arc::new(sink));
 
         let buffers = Buffers::new(device, pixels.count())?;
@@ -53,7 +54,7 @@ impl Pipeline {
 
         graph.host_task((write(frame),), async move |(rgb,)| source.next(rgb).await).name("read frame");
         graph.copy(frame, rgb).name("upload frame");
-        graph.launch(grayscale(rgb, gray), pixels);
+        graph.launch(grayscale(rgb, gray), in_one_row);
         graph.launch(blur_rows(taps, gray, smeared), pixels);
         graph.launch(blur_columns(taps, smeared, blurred), pixels);
         graph.launch(sobel(blurred, gradient), pixels);
@@ -64,7 +65,7 @@ impl Pipeline {
         graph.host_task((read(counts), write(chosen)), choose_level).name("choose level");
         graph.copy(chosen, level).name("upload level");
 
-        graph.launch(threshold(level, gradient, edges), pixels);
+        graph.launch(threshold(level, gradient, edges), in_one_row);
         graph.copy(edges, picture).name("download edges");
         graph.host_task((read(picture),), async move |(edges,)| sink.write(edges).await).name("write edges");
 

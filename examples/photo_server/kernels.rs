@@ -8,8 +8,8 @@ wakegraph::kernel! {
     /// Makes each byte differ more from the mean of those around it.
     pub(crate) fn sharpen(size: &[u32], photo: &[u8], sharp: &mut [u8]) {
         range: |size, photo, sharp| if size.len() < 2 { 0 } else { photo.len().min(sharp.len()) },
-        item: |at, size, photo, sharp| if at < len(size) {
-            sharp[at] = sharpened(photo, at, size[0] as usize, len(size));
+        each: |at, size, photo, sharp| if at < len(size) {
+            *sharp = sharpened(photo, at, size[0] as usize, len(size));
         },
         // SAFETY: a work-item writes its byte of `sharp`, and reads bytes of the photo, all of
         // which lie in the buffer.
@@ -34,8 +34,8 @@ wakegraph::kernel! {
             true => 0,
             false => photo.len().min(toned.len()),
         },
-        item: |at, size, curves, photo, toned| if at < len(size) {
-            toned[at] = curves[256 * (at % 3) + usize::from(photo[at])];
+        each: |at, size, curves, photo, toned| if at < len(size) {
+            *toned = curves[256 * (at % 3) + usize::from(photo[at])];
         },
         // SAFETY: a work-item uses its bytes of `photo` and `toned`; there are three curves.
         c: unsafe { SOURCE },

@@ -3,10 +3,10 @@
 
 use wakegraph::{Buffer, Device, HostBuffer, Queue, Range, Result};
 
-use crate::kernels::{advance, begin, dot_parts, finish, laplace, step_length, turn};
+use crate::kernels::{PARTS, advance, begin, dot_parts, finish, laplace, step_length, turn};
 
-/// Sums are made in two steps: this many partial ones at a time, then one of these.
-const PARTS: usize = 256;
+/// Partial sums of a work-group.
+const PARTS_OF_GROUP: usize = 32;
 /// The residual's norm is to shrink by this.
 pub(crate) const TOLERANCE: f32 = 1e-6;
 
@@ -71,7 +71,7 @@ impl Gradients {
         queue.fill(&self.u, 0.0);
         queue.copy(&self.b, &self.r);
         queue.copy(&self.b, &self.p);
-        queue.launch(dot_parts(&self.r, &self.r, &self.parts), Range::linear(PARTS));
+        queue.launch(dot_parts(&self.r, &self.r, &self.parts), Range::linear(PARTS).local([PARTS_OF_GROUP]));
         let begin = begin(&self.parts, &self.rr, &self.first, &self.count, &self.more);
         queue.launch(begin, Range::linear(1));
     }
@@ -79,7 +79,8 @@ impl Gradients {
     /// One iteration.
     pub(crate) fn step(&self, queue: &Queue) {
         let Self { n, u, r, p, q, parts, rr, first, alpha, beta, history, count, more, .. } = self;
-        let (points, parted, once) = (Range::linear(n * n), Range::linear(PARTS), Range::linear(1));
+        let (points, parted, once) =
+            (Range::linear(n * n), Range::linear(PARTS).local([PARTS_OF_GROUP]), Range::linear(1));
         queue.launch(laplace(*n as u32, p, q), Range::new([*n, *n]));
         queue.launch(dot_parts(p, q, parts), parted);
         queue.launch(step_length(parts, rr, alpha), once);

@@ -1,6 +1,13 @@
 //! The kernels. Vectors have an element for each point of the grid, row by row. Scalars are slices of
 //! one element, which stay on the device.
+//!
+//! On the CPU a work-item mostly owns an element of what it writes (`each:`). Partial sums are written by
+//! work-groups (`group:`), because a loop over the parts of a group takes vector instructions, and
+//! `finish`, too: the only group owns the whole history.
 #![expect(unsafe_code, reason = "declares device code")]
+
+/// Sums are made in two steps: this many partial ones at a time, then one of these.
+pub(crate) const PARTS: usize = 256;
 
 const SOURCE: &str = include_str!("kernels.c");
 
@@ -11,18 +18,24 @@ wakegraph::kernel! {
             n if n.checked_mul(n).is_some_and(|points| points <= p.len().min(q.len())) => [n, n],
             _ => [0, 0],
         },
-        item: |[x, y], n, p, q| q[y * n as usize + x] = stencil(n as usize, x, y, p),
+        each: |[x, y], n, p, q| *q = stencil(n as usize, x, y, p),
         // SAFETY: a work-item writes its point and reads that and those beside it, which it compares
         // with the sides. The bound keeps points on the grid, and the grid in both slices.
         c: unsafe { SOURCE },
     }
 
-    /// `parts` become partial sums of the products of `x` and `y`.
+    /// The `PARTS` parts become partial sums of the products of `x` and `y`: one has every `PARTS`th.
     pub(crate) fn dot_parts(x: &[f32], y: &[f32], parts: &mut [f32]) {
-        range: |_x, _y, parts| [parts.len()],
-        item: |i, x, y, parts| {
-            let places = (i..x.len().min(y.len())).step_by(parts.len());
-            parts[i] = places.fold(0.0, |sum, at| sum + x[at] * y[at]);
+        range: |_x, _y, parts| [if parts.len() == PARTS { PARTS } else { 0 }],
+        group: |group, x, y, parts| {
+            let parts = parts.row(0, 0);
+            parts.fill(0.0);
+            let len = x.len().min(y.len());
+            for first in (group.global_offset()[0]..len).step_by(PARTS) {
+                for ((part, x), y) in parts.iter_mut().zip(&x[first..len]).zip(&y[first..len]) {
+                    *part += x * y;
+                }
+            }
         },
         // SAFETY: a work-item writes the part with its index, which the bound keeps below their
         // number, and compares what it reads with the shorter length.
@@ -37,40 +50,38 @@ wakegraph::kernel! {
         count: &mut [u32],
         more: &mut [u32]
     ) {
-        range: |_parts, rr, first, count, more| {
-            [1.min(rr.len()).min(first.len()).min(count.len()).min(more.len())]
+        range: |_parts, _rr, _first, _count, _more| [1],
+        each: |_, parts, rr, first, count, more| {
+            *rr = sum(parts);
+            *first = *rr;
+            *count = 0;
+            *more = u32::from(*rr > 0.0);
         },
-        item: |_i, parts, rr, first, count, more| {
-            rr[0] = sum(parts);
-            first[0] = rr[0];
-            count[0] = 0;
-            more[0] = u32::from(rr[0] > 0.0);
-        },
-        // SAFETY: there is one work-item; it uses the first elements, which the bound says are there,
-        // and the parts below their number.
+        // SAFETY: there is one work-item; it uses the only element of what it writes, and the parts below
+        // their number.
         c: unsafe { SOURCE },
     }
 
     /// How far to go: alpha = r.r / p.q
     pub(crate) fn step_length(parts: &[f32], rr: &[f32], alpha: &mut [f32]) {
-        range: |_parts, rr, alpha| [1.min(rr.len()).min(alpha.len())],
-        item: |_i, parts, rr, alpha| alpha[0] = rr[0] / sum(parts),
-        // SAFETY: as for `begin`.
+        range: |_parts, rr, _alpha| [1.min(rr.len())],
+        each: |_, parts, rr, alpha| *alpha = rr[0] / sum(parts),
+        // SAFETY: as for `begin`; the bound says that there is an element of `rr`.
         c: unsafe { SOURCE },
     }
 
     /// u = u + alpha p, and r = r - alpha q
     pub(crate) fn advance(alpha: &[f32], p: &[f32], q: &[f32], u: &mut [f32], r: &mut [f32]) {
-        range: |alpha, p, q, u, r| match alpha.len() {
+        range: |alpha, p, q, _u, _r| match alpha.len() {
             0 => [0],
-            _ => [p.len().min(q.len()).min(u.len()).min(r.len())],
+            _ => [p.len().min(q.len())],
         },
-        item: |i, alpha, p, q, u, r| {
-            u[i] += alpha[0] * p[i];
-            r[i] -= alpha[0] * q[i];
+        each: |i, alpha, p, q, u, r| {
+            *u += alpha[0] * p[i];
+            *r -= alpha[0] * q[i];
         },
-        // SAFETY: a work-item uses the elements with its index, which the bound keeps below all
-        // lengths, and the first of `alpha`, without which the bound is 0.
+        // SAFETY: a work-item uses the elements with its index, which the bound keeps below the lengths
+        // of what it reads, and the first of `alpha`, without which the bound is 0.
         c: unsafe { SOURCE },
     }
 
@@ -89,28 +100,29 @@ wakegraph::kernel! {
         range: |_tolerance, _parts, first, rr, beta, _history, count, more| {
             [1.min(first.len()).min(rr.len()).min(beta.len()).min(count.len()).min(more.len())]
         },
-        item: |_i, tolerance, parts, first, rr, beta, history, count, more| {
+        group: |_, tolerance, parts, first, rr, beta, history, count, more| {
             let now = sum(parts);
             beta[0] = now / rr[0];
             rr[0] = now;
-            if let Some(entry) = history.get_mut(count[0] as usize) {
-                *entry = now / first[0];
+            if (count[0] as usize) < history.len() {
+                history[count[0] as usize] = now / first[0];
                 count[0] += 1;
             }
             let is_large = now > tolerance * tolerance * first[0];
             more[0] = u32::from(is_large && (count[0] as usize) < history.len());
         },
-        // SAFETY: as for `begin`; the index into the history is compared with its length.
+        // SAFETY: there is one work-item; it uses the first elements, which the bound says are there, and
+        // compares the indices of parts and history with their lengths.
         c: unsafe { SOURCE },
     }
 
     /// The next direction: p = r + beta p
     pub(crate) fn turn(beta: &[f32], r: &[f32], p: &mut [f32]) {
-        range: |beta, r, p| match beta.len() {
+        range: |beta, r, _p| match beta.len() {
             0 => [0],
-            _ => [r.len().min(p.len())],
+            _ => [r.len()],
         },
-        item: |i, beta, r, p| p[i] = r[i] + beta[0] * p[i],
+        each: |i, beta, r, p| *p = r[i] + beta[0] * *p,
         // SAFETY: as for `advance`.
         c: unsafe { SOURCE },
     }

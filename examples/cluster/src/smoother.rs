@@ -17,13 +17,13 @@ wakegraph::kernel! {
             width if width > 0 && from.len() == to.len() => [width, from.len() / width],
             _ => [0, 0],
         },
-        item: |[x, y], width, from, to| to[y * width as usize + x] = mean(width as usize, x, y, from),
+        each: |[x, y], width, from, to| *to = mean(width as usize, x, y, from),
         // SAFETY: a work-item writes its pixel, and compares the places of the others with the sides
         // and with the length, which both slices have. The bound keeps it on whole rows.
         c: unsafe { SOURCE },
     }
     fn count_down(left: &mut [u32]) {
-        item: |i, left| left[i] -= 1,
+        each: |_, left| *left -= 1,
         // SAFETY: a work-item uses the element with its index, and a launch is bounded by the slice.
         c: unsafe { SOURCE },
     }

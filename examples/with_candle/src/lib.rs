@@ -12,7 +12,7 @@ use wakegraph::{Buffer, Device, Error as GraphError, ErrorKind, ExecutableGraph,
 wakegraph::kernel! {
     /// x = by * x
     fn scale(by: f32, x: &mut [f32]) {
-        item: |i, by, x| x[i] *= by,
+        each: |_, by, x| *x *= by,
         // SAFETY: a work-item uses the element with its index, and a launch is bounded by the slice.
         c: unsafe { "KERNEL(scale, (float by, SLICE(float, x))) { x[GLOBAL_ID(0)] *= by; }" },
     }
