@@ -160,7 +160,7 @@ impl fmt::Display for Bytes {
 ///
 /// | backend | variants |
 /// |---|---|
-/// | host | `host` |
+/// | host | `host`: Rust code ([`HostCode`]), which `kernel!` makes of `each:`, `group:`, `item:` or `host:` |
 /// | OpenCL | `opencl_c`, `spirv`, `c` |
 /// | CUDA | `cubin`, `ptx`, `cuda_c`, `c` |
 /// | HIP | `code_object`, `hip_c`, `c` |

@@ -69,27 +69,26 @@ impl<T: Pod> ByValue for T {
 
 /// Local memory of a work-group for `len` elements of `T`, as a kernel argument.
 ///
-/// Device code gets the memory and its length. A kernel that runs as a Rust closure gets the length
-/// only, because the closure sees the whole launch and not one work-group; it makes its own scratch
-/// space for each group:
+/// Device code gets the memory and its length. So does a Rust closure in the form `group:`, as a `&mut [T]` that
+/// is zeroed for each work-group:
 ///
 /// ```
 /// # use wakegraph::Local;
 /// wakegraph::kernel! {
 ///     /// Reverses each work-group's part of `x`.
 ///     fn reverse(tile: Local<u32>, x: &mut [u32]) {
-///         host: |range, tile, x| {
-///             let mut tile = vec![0; tile.len()];
-///             for group in range.groups() {
-///                 let part = &mut x[group.global_offset()[0]..][..group.count()];
-///                 let tile = &mut tile[..part.len()];
-///                 tile.copy_from_slice(part);
-///                 part.iter_mut().zip(tile.iter().rev()).for_each(|(x, tile)| *x = *tile);
+///         group: |group, tile, x| {
+///             let (x, tile) = (x.row(0, 0), &mut tile[..group.count()]);
+///             tile.copy_from_slice(x);
+///             for (x, tile) in x.iter_mut().zip(tile.iter().rev()) {
+///                 *x = *tile;
 ///             }
 ///         },
 ///     }
 /// }
 /// ```
+///
+/// A closure in another form gets the length only, as it sees a single work-item or the whole launch.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Local<T> {
     len: usize,

@@ -5,35 +5,129 @@
 /// The macro makes a function with the kernel's name that takes the arguments and returns a
 /// [`KernelCall`](crate::kernel::KernelCall) for [`Graph::launch`](crate::Graph::launch). Parameters are
 ///
-/// | written as | the call takes | the host closure gets |
-/// |---|---|---|
-/// | `x: &[T]` | `&Buffer<T>` or `&HostBuffer<T>`, read | `&[T]` |
-/// | `x: &mut [T]` | the same, read and written | `&mut [T]` |
-/// | `x: T` | a `Pod` value | `T` |
-/// | `x: Local<T>` | [`Local::new(len)`](crate::Local) | the `Local<T>` |
+/// | written as | the call takes |
+/// |---|---|
+/// | `x: &[T]` | `&Buffer<T>` or `&HostBuffer<T>`, read |
+/// | `x: &mut [T]` | the same, read and written |
+/// | `x: T` | a `Pod` value |
+/// | `x: Local<T>` | [`Local::new(len)`](crate::Local) |
 ///
 /// # Code for the CPU
-/// One of two forms. `item:` is a closure for one work-item: it gets the item's index and the
-/// arguments, and is called for each index of the range. The index is written as `i`, or as
-/// `[x, y]` or `[x, y, z]` for ranges of more dimensions.
+/// One closure, without captures, in one of four forms:
 ///
-/// `host:` is a closure without captures, or a function, that is called once per launch with the
-/// whole [`Range`](crate::Range) and the arguments; it may use rayon inside. It has to honour the
-/// range, as device code does: [`Range::items`](crate::Range::items) gives the indices,
-/// [`Range::groups`](crate::Range::groups) the work-groups.
+/// | form | called for | `x: &mut [T]` is | `x: Local<T>` is | runs on |
+/// |---|---|---|---|---|
+/// | `each: \|i, ..\| ..` | each work-item, with its index | `&mut T`, the item's own element | the `Local<T>` | all workers |
+/// | `group: \|group, ..\| ..` | each work-group, as a [`Range`](crate::Range) | [`&mut Part<T>`](crate::kernel::Part), the group's own part | `&mut [T]`, zeroed | all workers |
+/// | `item: \|i, ..\| ..` | each work-item, with its index | `&mut [T]`, all of it | the `Local<T>` | one worker |
+/// | `host: \|range, ..\| ..` | the launch, with its `Range` | `&mut [T]`, all of it | the `Local<T>` | one worker |
 ///
-/// Both run on a worker thread of the device, and index slices as all Rust does: beyond the end is
-/// a panic, which fails the submission with an error.
+/// In all of them `x: &[T]` is a whole `&[T]`, and `x: T` is a `T`. The index is written as `i`, or as `[x, y]`
+/// or `[x, y, z]` for ranges of more dimensions. Slices are indexed as in all Rust: beyond the end is a panic,
+/// which fails the submission with an error.
+///
+/// `each:` and `group:` are the forms to begin with. A launch is divided into blocks, which the workers of the
+/// device share, because no two of them can write the same element. A block is also where a launch ends that is
+/// cancelled. The code is compiled for several generations of processors (feature `cpu-levels`), all with
+/// the same results. The guide's page on kernels for the CPU, `docs/guide/cpu-kernels.md`, says more.
+///
+/// ## An element for each work-item
+/// `each:` is launched over a range that has exactly one work-item for each element of what it writes:
+/// [`Range::elements`](crate::Range::elements) is the length of each `&mut [T]`. Other ranges are errors, on
+/// every device. The item with index `[x, y]` owns the element in row `y` and column `x`, where rows are as long
+/// as the range is wide.
 ///
 /// ```
+/// # use wakegraph::{Device, Graph, Range};
 /// wakegraph::kernel! {
 ///     /// y = a * x + y
 ///     pub fn saxpy(a: f32, x: &[f32], y: &mut [f32]) {
-///         item: |i, a, x, y| y[i] += a * x[i],
+///         each: |i, a, x, y| *y += a * x[i],
+///     }
+///     /// Red grows to the right and green downwards.
+///     pub fn gradient(image: &mut [[u8; 3]]) {
+///         each: |[x, y], image| *image = [x as u8, y as u8, 0],
+///     }
+/// }
+///
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> wakegraph::Result<()> {
+/// let device = Device::open("host")?;
+/// let (x, y) = (device.buffer_from(&[1.0f32, 2.0])?, device.buffer_from(&[5.0f32, 6.0])?);
+/// let image = device.buffer::<[u8; 3]>(2 * 3)?;
+/// let mut graph = Graph::new(&device);
+/// graph.launch(saxpy(2.0, &x, &y), Range::linear(2));
+/// graph.launch(gradient(&image), Range::new([2, 3]));
+/// graph.finalize()?.submit().await?;
+/// assert_eq!(y.to_vec().await?, [7.0, 10.0]);
+/// assert_eq!(image.to_vec().await?[3], [1, 1, 0]); // column 1 of row 1
+///
+/// let mut graph = Graph::new(&device);
+/// graph.launch(gradient(&image), Range::new([2, 2])); // two elements would have no owner
+/// assert!(graph.finalize().is_err());
+/// # Ok(())
+/// # }
+/// ```
+///
+/// ## A part for each work-group
+/// `group:` gets one work-group at a time. Memory with an element for each work-item is divided as the range
+/// is: a group owns the rectangle of its items, whose indices begin at 0 in each group (`tile[[x, y]]`). Of
+/// other memory, whose length is a multiple of the number of groups, each group owns an equal share. What stands
+/// before a barrier in device code is a loop of its own. A range without [`local`](crate::Range::local) is one group.
+///
+/// ```
+/// # use wakegraph::{Device, Graph, Local, Range};
+/// wakegraph::kernel! {
+///     /// Adds up the elements of each work-group, pair by pair.
+///     pub fn sums(x: &[u32], tile: Local<u32>, sums: &mut [u32]) {
+///         group: |group, x, tile, sums| {
+///             for ([i], to) in group.items().zip(tile.iter_mut()) {
+///                 *to = x[i];
+///             }
+///             let mut half = group.count() / 2;
+///             while half > 0 {
+///                 for i in 0..half {
+///                     tile[i] += tile[i + half];
+///                 }
+///                 half /= 2;
+///             }
+///             sums[0] = tile[0]; // the group's own element
+///         },
+///     }
+/// }
+///
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> wakegraph::Result<()> {
+/// let device = Device::open("host")?;
+/// let (x, of_groups) = (device.buffer_from(&[1u32, 2, 3, 4, 5, 6, 7, 8])?, device.buffer::<u32>(2)?);
+/// let mut graph = Graph::new(&device);
+/// graph.launch(sums(&x, Local::new(4), &of_groups), Range::linear(8).local([4]));
+/// graph.finalize()?.submit().await?;
+/// assert_eq!(of_groups.to_vec().await?, [10, 26]);
+/// # Ok(())
+/// # }
+/// ```
+///
+/// ## Anywhere
+/// What writes elsewhere than in its own part, such as a histogram, is `item:` or `host:`. Both are called on one
+/// worker; `host:` may use rayon inside. It has to honour the range, as device code does:
+/// [`Range::items`](crate::Range::items) gives the indices, [`Range::groups`](crate::Range::groups) the work-groups.
+///
+/// ```
+/// wakegraph::kernel! {
+///     /// Counts each value.
+///     fn histogram(x: &[u8], bins: &mut [u32]) {
+///         range: |x, _bins| x.len(),
+///         item: |i, x, bins| bins[usize::from(x[i])] += 1,
 ///     }
 ///     /// The same in one call a launch.
-///     pub fn saxpy_at_once(a: f32, x: &[f32], y: &mut [f32]) {
-///         host: |range, a, x, y| range.items().for_each(|[i]| y[i] += a * x[i]),
+///     fn histogram_at_once(x: &[u8], bins: &mut [u32]) {
+///         range: |x, _bins| x.len(),
+///         host: |range, x, bins| {
+///             for [i] in range.items() {
+///                 bins[usize::from(x[i])] += 1;
+///             }
+///         },
 ///     }
 /// }
 /// ```
@@ -78,13 +172,22 @@
 /// beyond it is an error. `range:`, before the code, is a closure that computes it from the
 /// parameters in their order: values as they are, slices and local memory as something with
 /// `.len()`. It gives a `usize`, a `[usize; D]`, or a `RangeBound`. Bound 0 allows no range, so the
-/// closure can check scalars too. Without `range:` the bound is the length of the shortest slice,
-/// in one dimension; a kernel without slices has none. The bound holds on the CPU too, so that a
-/// program does the same everywhere.
+/// closure can check scalars too. The bound holds on the CPU too, so that a program does the same
+/// everywhere. Without `range:` it is
 ///
-/// A range also has to have the dimensions of the index in `item:`, and work-groups
-/// ([`Range::local`](crate::Range::local)) if a parameter is `Local` or the kernel's body in C has a
-/// `BARRIER()`.
+/// | code for the CPU | bound |
+/// |---|---|
+/// | `each:` | as many work-items as the shortest slice has elements, in all dimensions together |
+/// | `group:` | none |
+/// | `item:`, `host:`, none | the length of the shortest slice, in one dimension |
+///
+/// A kernel without slices has none. A range also has to
+///
+/// - have the dimensions of the index in `each:` or `item:`;
+/// - have an element of all that `each:` writes for each work-item, or a part of all that `group:` writes for
+///   each work-group;
+/// - have work-groups ([`Range::local`](crate::Range::local)) if a parameter is `Local` or the kernel's body in
+///   C has a `BARRIER()`.
 ///
 /// ```
 /// use wakegraph::kernel::RangeBound;
@@ -93,7 +196,7 @@
 ///     /// Each pixel of an image becomes its opposite.
 ///     fn invert(width: u32, image: &mut [u8]) {
 ///         range: |width, image| [width as usize, image.len() / width.max(1) as usize],
-///         item: |[x, y], width, image| image[y * width as usize + x] ^= 0xff,
+///         each: |[_, _], _, image| *image ^= 0xff,
 ///         // SAFETY: the bound keeps `x` below the width and `y` below the number of whole rows.
 ///         c: unsafe { "KERNEL(invert, (u32 width, SLICE(u8, image))) {
 ///                          image[GLOBAL_ID(1) * width + GLOBAL_ID(0)] ^= 0xff;
@@ -133,11 +236,33 @@
 /// }
 /// ```
 ///
+/// A closure of `each:` gets its own element and nothing else of what it writes, and that of `group:` its own
+/// part, which is no slice. Read slices cannot be written at all:
+///
+/// ```compile_fail,E0608
+/// wakegraph::kernel! { fn shift(x: &mut [f32]) { each: |i, x| x[i + 1] = 0.0 } } // `x` is a `&mut f32`
+/// ```
+///
+/// ```compile_fail,E0594
+/// wakegraph::kernel! { fn copy(x: &[f32], y: &mut [f32]) { each: |i, x, y| x[i] = *y } }
+/// ```
+///
+/// ```compile_fail,E0599
+/// wakegraph::kernel! { fn clear(x: &mut [f32]) { group: |_, x| x.fill(0.0) } } // a `Part` may have several rows
+/// ```
+///
+/// Several workers call it at a time, so that it captures nothing:
+///
+/// ```compile_fail,E0434
+/// let mut calls = 0;
+/// wakegraph::kernel! { fn count(x: &mut [f32]) { each: |_, x| calls += 1 } }
+/// ```
+///
 /// The compiler refuses arguments of another element type, on the device and on the host:
 ///
 /// ```compile_fail,E0277
 /// # use wakegraph::{Device, Graph, Range};
-/// wakegraph::kernel! { fn double(x: &mut [f32]) { item: |i, x| x[i] *= 2.0 } }
+/// wakegraph::kernel! { fn double(x: &mut [f32]) { each: |_, x| *x *= 2.0 } }
 /// # let device = Device::open("host").unwrap();
 /// let numbers = device.buffer_from(&[1u32, 2, 3]).unwrap();
 /// Graph::new(&device).launch(double(&numbers), Range::linear(3)); // u32 for f32
@@ -145,7 +270,7 @@
 ///
 /// ```compile_fail,E0277
 /// # use wakegraph::{Device, Graph, Range};
-/// wakegraph::kernel! { fn double(x: &mut [f32]) { item: |i, x| x[i] *= 2.0 } }
+/// wakegraph::kernel! { fn double(x: &mut [f32]) { each: |_, x| *x *= 2.0 } }
 /// # let device = Device::open("host").unwrap();
 /// let numbers = device.host_buffer_from(&[1.0f64, 2.0]).unwrap();
 /// Graph::new(&device).launch(double(&numbers), Range::linear(2)); // f64 for f32
@@ -363,9 +488,8 @@ macro_rules! __kernel {
     };
     (@code $declared:ident $params:tt $($code:tt)*) => {
         ::std::compile_error!(
-            "a kernel's code is `host: closure` or `item: |index, ..| expression`, or device code as in \
-             `c: unsafe { SOURCE }`, or one of the first and then the others; `range: closure` comes before \
-             them"
+            "a kernel's code is a closure for the CPU (`each:`, `group:`, `item:` or `host:`), or device code as \
+             in `c: unsafe { SOURCE }`, or the first and then the others; `range: closure` comes before them"
         )
     };
     (@device $declared:ident $($variant:ident $unsafe:tt $source:tt),*) => {{
