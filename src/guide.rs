@@ -16,6 +16,7 @@ pages! {
     control_flow: "guide/control-flow.md"
     memory: "guide/memory.md"
     host_tasks: "guide/host-tasks.md"
+    cpu_kernels: "guide/cpu-kernels.md"
     several_devices: "guide/several-devices.md"
     #[cfg(feature = "test-util")]
     errors: "guide/errors.md"
