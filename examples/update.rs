@@ -8,7 +8,7 @@ use wakegraph::{Device, FinalizeOptions, Graph, Range, Result};
 wakegraph::kernel! {
     /// y = y + n * x
     fn add(n: u32, x: &[u32], y: &mut [u32]) {
-        each: |i, n, x, y| *y += n * x[i],
+        item: |i, n, x, y| y[i] += n * x[i],
         // SAFETY: a work-item uses the elements with its index, and a launch is bounded by the
         // shortest slice.
         c: unsafe { "KERNEL(add, (u32 n, SLICE(const u32, x), SLICE(u32, y))) {
