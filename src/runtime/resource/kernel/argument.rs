@@ -69,8 +69,8 @@ impl<T: Pod> ByValue for T {
 
 /// Local memory of a work-group for `len` elements of `T`, as a kernel argument.
 ///
-/// Device code gets the memory and its length. So does a Rust closure in the form `group:`, as a `&mut [T]` that
-/// is zeroed for each work-group:
+/// Device code gets the memory and its length. So does a Rust closure in the form `group:`, as a `&mut [T]`
+/// that is zeroed for each work-group:
 ///
 /// ```
 /// # use wakegraph::Local;

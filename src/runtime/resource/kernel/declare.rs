@@ -15,27 +15,28 @@
 /// # Code for the CPU
 /// One closure, without captures, in one of four forms:
 ///
-/// | form | called for | `x: &mut [T]` is | `x: Local<T>` is | runs on |
+/// | form | is called for | gets for `x: &mut [T]` | for `x: Local<T>` | runs on |
 /// |---|---|---|---|---|
-/// | `each: \|i, ..\| ..` | each work-item, with its index | `&mut T`, the item's own element | the `Local<T>` | all workers |
-/// | `group: \|group, ..\| ..` | each work-group, as a [`Range`](crate::Range) | [`&mut Part<T>`](crate::kernel::Part), the group's own part | `&mut [T]`, zeroed | all workers |
-/// | `item: \|i, ..\| ..` | each work-item, with its index | `&mut [T]`, all of it | the `Local<T>` | one worker |
-/// | `host: \|range, ..\| ..` | the launch, with its `Range` | `&mut [T]`, all of it | the `Local<T>` | one worker |
+/// | `each:` | each work-item, with its index | its own element, a `&mut T` | the `Local<T>` | all workers |
+/// | `group:` | each work-group, as a `Range` | its own [`Part`](crate::kernel::Part) | a `&mut [T]` | all workers |
+/// | `item:` | each work-item, with its index | a whole `&mut [T]` | the `Local<T>` | one worker |
+/// | `host:` | the launch, with its `Range` | a whole `&mut [T]` | the `Local<T>` | one worker |
 ///
-/// In all of them `x: &[T]` is a whole `&[T]`, and `x: T` is a `T`. The index is written as `i`, or as `[x, y]`
-/// or `[x, y, z]` for ranges of more dimensions. Slices are indexed as in all Rust: beyond the end is a panic,
-/// which fails the submission with an error.
+/// In all of them `x: &[T]` is a whole `&[T]`, and `x: T` is a `T`. The index is written as `i`, or as
+/// `[x, y]` or `[x, y, z]` for ranges of more dimensions. Slices are indexed as in all Rust: beyond the end
+/// is a panic, which fails the submission with an error.
 ///
-/// `each:` and `group:` are the forms to begin with. A launch is divided into blocks, which the workers of the
-/// device share, because no two of them can write the same element. A block is also where a launch ends that is
-/// cancelled. The code is compiled for several generations of processors (feature `cpu-levels`), all with
-/// the same results. The guide's page on kernels for the CPU, `docs/guide/cpu-kernels.md`, says more.
+/// `each:` and `group:` are the forms to begin with. A launch is divided into blocks, which the workers of
+/// the device share, because no two of them can write the same element. A block is also where a launch ends
+/// that is cancelled. The code is compiled for several generations of processors (feature `cpu-levels`),
+/// all with the same results. The guide's page on kernels for the CPU, `docs/guide/cpu-kernels.md`, says
+/// more.
 ///
 /// ## An element for each work-item
 /// `each:` is launched over a range that has exactly one work-item for each element of what it writes:
 /// [`Range::elements`](crate::Range::elements) is the length of each `&mut [T]`. Other ranges are errors, on
-/// every device. The item with index `[x, y]` owns the element in row `y` and column `x`, where rows are as long
-/// as the range is wide.
+/// every device. The item with index `[x, y]` owns the element in row `y` and column `x`, where rows are as
+/// long as the range is wide.
 ///
 /// ```
 /// # use wakegraph::{Device, Graph, Range};
@@ -70,10 +71,11 @@
 /// ```
 ///
 /// ## A part for each work-group
-/// `group:` gets one work-group at a time. Memory with an element for each work-item is divided as the range
-/// is: a group owns the rectangle of its items, whose indices begin at 0 in each group (`tile[[x, y]]`). Of
-/// other memory, whose length is a multiple of the number of groups, each group owns an equal share. What stands
-/// before a barrier in device code is a loop of its own. A range without [`local`](crate::Range::local) is one group.
+/// `group:` gets one work-group at a time, as a [`Range`](crate::Range). Memory with an element for each
+/// work-item is divided as the range is: a group owns the rectangle of its items, whose indices begin at 0
+/// in each group (`tile[[x, y]]`). Of other memory, whose length is a multiple of the number of groups, each
+/// group owns an equal share. Local memory is zeroed for each group. What stands before a barrier in device
+/// code is a loop of its own. A range without [`local`](crate::Range::local) is one group.
 ///
 /// ```
 /// # use wakegraph::{Device, Graph, Local, Range};
@@ -109,9 +111,10 @@
 /// ```
 ///
 /// ## Anywhere
-/// What writes elsewhere than in its own part, such as a histogram, is `item:` or `host:`. Both are called on one
-/// worker; `host:` may use rayon inside. It has to honour the range, as device code does:
-/// [`Range::items`](crate::Range::items) gives the indices, [`Range::groups`](crate::Range::groups) the work-groups.
+/// What writes elsewhere than in its own part, such as a histogram, is `item:` or `host:`. Both are called on
+/// one worker; `host:` may use rayon inside. It has to honour the range, as device code does:
+/// [`Range::items`](crate::Range::items) gives the indices, [`Range::groups`](crate::Range::groups) the
+/// work-groups.
 ///
 /// ```
 /// wakegraph::kernel! {
@@ -248,12 +251,12 @@
 /// ```
 ///
 /// ```compile_fail,E0599
-/// wakegraph::kernel! { fn clear(x: &mut [f32]) { group: |_, x| x.fill(0.0) } } // a `Part` may have several rows
+/// wakegraph::kernel! { fn clear(x: &mut [f32]) { group: |_, x| x.fill(0.0) } } // a `Part` has rows
 /// ```
 ///
-/// Several workers call it at a time, so that it captures nothing:
+/// Several workers call a closure at a time, so that it captures nothing:
 ///
-/// ```compile_fail,E0434
+/// ```compile_fail,E0435
 /// let mut calls = 0;
 /// wakegraph::kernel! { fn count(x: &mut [f32]) { each: |_, x| calls += 1 } }
 /// ```
@@ -488,8 +491,8 @@ macro_rules! __kernel {
     };
     (@code $declared:ident $params:tt $($code:tt)*) => {
         ::std::compile_error!(
-            "a kernel's code is a closure for the CPU (`each:`, `group:`, `item:` or `host:`), or device code as \
-             in `c: unsafe { SOURCE }`, or the first and then the others; `range: closure` comes before them"
+            "a kernel's code is a closure for the CPU (`each:`, `group:`, `item:` or `host:`), or device code \
+             as in `c: unsafe { SOURCE }`, or the first and then the others; `range: closure` comes before them"
         )
     };
     (@device $declared:ident $($variant:ident $unsafe:tt $source:tt),*) => {{
