@@ -160,7 +160,7 @@ impl fmt::Display for Bytes {
 ///
 /// | backend | variants |
 /// |---|---|
-/// | host | `host`: Rust code ([`HostCode`]), which `kernel!` makes of `each:`, `group:`, `item:` or `host:` |
+/// | host | `host`: of `each:`, `group:`, `item:` or `host:` in `kernel!` |
 /// | OpenCL | `opencl_c`, `spirv`, `c` |
 /// | CUDA | `cubin`, `ptx`, `cuda_c`, `c` |
 /// | HIP | `code_object`, `hip_c`, `c` |

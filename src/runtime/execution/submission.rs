@@ -73,8 +73,8 @@ impl Submission {
     /// of its buffers. A blocking one runs out.
     ///
     /// What a device has been given runs to its end, also where it still waits in a queue. A
-    /// [loop](crate::Graph::while_nonzero) stops before its next iteration, and a kernel that a host device runs
-    /// in blocks (`each:` and `group:` of [`kernel!`](crate::kernel!)) before its next blocks.
+    /// [loop](crate::Graph::while_nonzero) stops before its next iteration, and a kernel that a host device
+    /// runs in blocks (`each:` and `group:` of [`kernel!`](crate::kernel!)) before its next blocks.
     ///
     /// All of a graph without host tasks, whose devices can wait for each other, is handed over by
     /// [`submit`](crate::ExecutableGraph::submit) itself, unless that has to wait for something on

@@ -94,9 +94,9 @@ impl<'a> SubmitBuilder<'a> {
     /// What would start too late does not start: the submission as a whole where it still waits for
     /// its turn, else the partitions that no device has been given yet, the host tasks that have not
     /// been called, and the next iteration of a loop, or blocks of a kernel, that
-    /// [`cancel`](Submission::cancel) can end. What else has started runs to its end. The submission resolves to
-    /// [`DeadlineExceeded`](crate::ErrorKind::DeadlineExceeded) if anything did not start and nothing
-    /// else failed. The error names the first node or partition that did not.
+    /// [`cancel`](Submission::cancel) can end. What else has started runs to its end. The submission
+    /// resolves to [`DeadlineExceeded`](crate::ErrorKind::DeadlineExceeded) if anything did not start and
+    /// nothing else failed. The error names the first node or partition that did not.
     ///
     /// A submission that waits for a future or an event stops waiting at the deadline. One that
     /// comes after others on the same memory resolves when these have ended. One that is submitted too late

@@ -18,9 +18,11 @@
 /// | form | is called for | gets for `x: &mut [T]` | for `x: Local<T>` | runs on |
 /// |---|---|---|---|---|
 /// | `each:` | each work-item, with its index | its own element, a `&mut T` | the `Local<T>` | all workers |
-/// | `group:` | each work-group, as a `Range` | its own [`Part`](crate::kernel::Part) | a `&mut [T]` | all workers |
+/// | `group:` | each work-group, as a `Range` | its own [`Part<T>`] | a `&mut [T]` | all workers |
 /// | `item:` | each work-item, with its index | a whole `&mut [T]` | the `Local<T>` | one worker |
 /// | `host:` | the launch, with its `Range` | a whole `&mut [T]` | the `Local<T>` | one worker |
+///
+/// [`Part<T>`]: crate::kernel::Part
 ///
 /// In all of them `x: &[T]` is a whole `&[T]`, and `x: T` is a `T`. The index is written as `i`, or as
 /// `[x, y]` or `[x, y, z]` for ranges of more dimensions. Slices are indexed as in all Rust: beyond the end
@@ -189,8 +191,8 @@
 /// - have the dimensions of the index in `each:` or `item:`;
 /// - have an element of all that `each:` writes for each work-item, or a part of all that `group:` writes for
 ///   each work-group;
-/// - have work-groups ([`Range::local`](crate::Range::local)) if a parameter is `Local` or the kernel's body in
-///   C has a `BARRIER()`.
+/// - have work-groups ([`Range::local`](crate::Range::local)) if a parameter is `Local` or the kernel's body
+///   in C has a `BARRIER()`.
 ///
 /// ```
 /// use wakegraph::kernel::RangeBound;
@@ -491,8 +493,9 @@ macro_rules! __kernel {
     };
     (@code $declared:ident $params:tt $($code:tt)*) => {
         ::std::compile_error!(
-            "a kernel's code is a closure for the CPU (`each:`, `group:`, `item:` or `host:`), or device code \
-             as in `c: unsafe { SOURCE }`, or the first and then the others; `range: closure` comes before them"
+            "a kernel's code is a closure for the CPU (`each:`, `group:`, `item:` or `host:`), or device \
+             code as in `c: unsafe { SOURCE }`, or the first and then the others; `range: closure` comes \
+             before them"
         )
     };
     (@device $declared:ident $($variant:ident $unsafe:tt $source:tt),*) => {{
