@@ -8,7 +8,7 @@ use wakegraph::{Device, FinalizeOptions, Graph, Range, Result};
 wakegraph::kernel! {
     /// y = y + n * x
     fn add(n: u32, x: &[u32], y: &mut [u32]) {
-        item: |i, n, x, y| y[i] += n * x[i],
+        each: |i, n, x, y| *y += n * x[i],
         // SAFETY: a work-item uses the elements with its index, and a launch is bounded by the
         // shortest slice.
         c: unsafe { "KERNEL(add, (u32 n, SLICE(const u32, x), SLICE(u32, y))) {
@@ -43,9 +43,9 @@ async fn main() -> Result<()> {
     assert_eq!(y.to_vec().await?, [50; 4]);
 
     // Several changes apply together or not at all. Without the fill, sums accumulate.
-    exec.update().range(sum, Range::linear(2)).enabled(clear, false).apply().await?;
+    exec.update().range(sum, Range::linear(2).offset([2])).enabled(clear, false).apply().await?;
     exec.submit().await?;
-    assert_eq!(y.to_vec().await?, [100, 100, 50, 50]);
+    assert_eq!(y.to_vec().await?, [50, 50, 100, 100]);
 
     // A range beyond the bound of the kernel is refused, and nothing changes.
     let error = exec.update().range(sum, Range::linear(5)).apply().await.expect_err("y has 4 elements");

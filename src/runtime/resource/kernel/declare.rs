@@ -35,10 +35,11 @@
 /// more.
 ///
 /// ## An element for each work-item
-/// `each:` is launched over a range that has exactly one work-item for each element of what it writes:
-/// [`Range::elements`](crate::Range::elements) is the length of each `&mut [T]`. Other ranges are errors, on
-/// every device. The item with index `[x, y]` owns the element in row `y` and column `x`, where rows are as
-/// long as the range is wide.
+/// `each:` is launched over a range that has one work-item for each element of what it writes: its size is
+/// the length of each `&mut [T]`. With an offset, that is the size with the offset
+/// ([`Range::elements`](crate::Range::elements)), and the elements before it stay as they are. Other ranges
+/// are errors, on every device. The item with index `[x, y]` owns the element in row `y` and column `x`,
+/// where rows end with the range.
 ///
 /// ```
 /// # use wakegraph::{Device, Graph, Range};
