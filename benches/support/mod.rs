@@ -53,6 +53,11 @@ impl<'a> Row<'a> {
         Self { limit: Some(limit), ..self }
     }
 
+    /// Whether ours takes longer than the limit allows.
+    pub fn is_exceeded(&self, ours: &Times, base: &Times) -> bool {
+        self.limit.is_some_and(|limit| ours.median() > limit * base.median())
+    }
+
     /// How often ours and base take turns, and how many samples a turn takes.
     pub fn rounds(self, rounds: usize, samples: usize) -> Self {
         Self { rounds, samples, ..self }
@@ -97,6 +102,11 @@ impl Report {
         if self.quick { (full / 10).max(3) } else { full }
     }
 
+    /// How often a row is measured until it keeps its limit.
+    pub fn attempts(&self) -> usize {
+        if self.check { 3 } else { 1 }
+    }
+
     /// Races the two inside a task of the runtime.
     pub fn race(&mut self, row: Row<'_>, runtime: &Runtime, ours: impl Contender, base: impl Contender) {
         self.race_best(row, runtime, ours, vec![(String::new(), base)]);
@@ -120,7 +130,7 @@ impl Report {
         let mut timed = (Timed::new(ours, row.operations), bases);
         // Where a system places threads that wake each other decides between 2 and 50 microseconds,
         // by luck that lasts. A row that exceeds its limit gets other chances.
-        let attempts = if self.check { 3 } else { 1 };
+        let attempts = self.attempts();
         for attempt in 1..=attempts {
             timed =
                 runtime.block_on(async { tokio::spawn(alternate(timed, turns)).await.expect("no panic") });
@@ -130,7 +140,7 @@ impl Report {
             let best = bases.iter().min_by(|(_, one), (_, other)| one.median().total_cmp(&other.median()));
             let Some((name, base)) = best else { return };
             let (value, reference) = (ours.median(), base.median());
-            let exceeded = row.limit.is_some_and(|limit| value > limit * reference);
+            let exceeded = row.is_exceeded(&ours, base);
             if exceeded && attempt < attempts {
                 continue;
             }
@@ -165,8 +175,14 @@ impl Report {
             }
         }
         let (value, reference) = (times.median(), base_times.median());
-        let exceeded = row.limit.is_some_and(|limit| value > limit * reference);
+        let exceeded = row.is_exceeded(&times, &base_times);
         self.line(row.name, value, reference, unit, &tail(row.limit, &times, &base_times), exceeded);
+    }
+
+    /// Prints a row of times, in nanoseconds, that were taken elsewhere.
+    pub fn compare(&mut self, row: Row<'_>, ours: &Times, base: &Times) {
+        let exceeded = row.is_exceeded(ours, base);
+        self.line(row.name, ours.median(), base.median(), "ns", &tail(row.limit, ours, base), exceeded);
     }
 
     /// Prints a row measured otherwise; `exceeded` when it breaks its limit.
@@ -182,7 +198,7 @@ impl Report {
         if !self.wants(name) {
             return;
         }
-        let attempts = if self.check { 3 } else { 1 };
+        let attempts = self.attempts();
         for attempt in 1..=attempts {
             let mut best = [f64::INFINITY; 2];
             for _ in 0..self.reduced(7) {
@@ -256,17 +272,24 @@ struct Timed<C> {
 
 /// Nanoseconds an operation.
 #[derive(Debug, Default)]
-struct Times {
+pub struct Times {
     rounds: Vec<f64>,
     samples: Vec<f64>,
 }
 
 impl Times {
-    fn median(&self) -> f64 {
+    /// The middle one of what the rounds took.
+    pub fn median(&self) -> f64 {
         median(&self.rounds)
     }
 
-    /// Adds the samples of a round.
+    /// Adds a round that took as long as its middle sample.
+    pub fn add_by_median(&mut self, samples: &[f64]) {
+        self.rounds.push(median(samples));
+        self.samples.extend_from_slice(samples);
+    }
+
+    /// Adds a round that took as long as its samples in the mean.
     fn add(&mut self, samples: &[f64]) {
         self.rounds.push(samples.iter().sum::<f64>() / samples.len() as f64);
         self.samples.extend_from_slice(samples);

@@ -1,0 +1,126 @@
+//! Rows about the host device's workers.
+//!
+//! | row | ours | base |
+//! |---|---|---|
+//! | `scaling_N` | `madds` over 2^22 elements: how many times as fast N workers are; 14 with 16 | 1 |
+//! | `two_kernels_at_once` | two `madds` over 2^20 elements in one graph | one over 2^21 |
+//! | `tiny_of_rayon` | a graph of one tiny kernel, awaited | a closure on rayon's pool that wakes the task |
+//! | `tiny_apart_of_rayon` | the same, 1 ms after the one before | the same |
+//! | `tiny_apart_cpu_of_rayon` | the time on all cores that these take, with the pause | the same |
+//! | `tiny_allocations_of_rayon` | allocations of one | the same |
+//!
+//! The last rows are about rayon's pool as the workers of the device: it allocates for each closure that it
+//! is given, and its threads look for work for a while before they sleep.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use tokio::runtime::Runtime;
+use tokio::sync::Notify;
+use wakegraph::backend::host::{self, HostOptions};
+use wakegraph::{Device, Graph, Range};
+
+use crate::kernels;
+use crate::support::{Report, Row, Times, counting, cpu};
+use crate::turns::{Work, take_turns};
+
+const WORKERS: [usize; 5] = [1, 2, 4, 8, 16];
+
+pub(crate) fn rows(report: &mut Report, runtime: &Runtime) {
+    scaling(report, runtime);
+    two_kernels(report, runtime);
+    tiny(report, runtime);
+}
+
+/// A graph with so many kernels beside each other, on so many workers; 0 workers means one per core.
+fn madds(workers: usize, kernels: usize, elements: usize) -> Work {
+    let device = host::open(HostOptions::new().threads(workers)).expect("a host device");
+    let device = Device::from_hal(device);
+    let mut graph = Graph::new(&device);
+    for _ in 0..kernels {
+        let [x, y] = [1.0, 0.0].map(|value| device.buffer_from(&vec![value; elements]).expect("memory"));
+        graph.launch(kernels::madds(&x, &y), Range::linear(elements));
+    }
+    Work::Graph(graph.finalize().expect("a valid graph"))
+}
+
+fn scaling(report: &mut Report, runtime: &Runtime) {
+    let most = crate::cores();
+    let name = |workers| format!("scaling_{workers}");
+    let wanted = WORKERS.into_iter().filter(|workers| *workers <= most && report.wants(&name(*workers)));
+    let wanted: Vec<_> = wanted.collect();
+    if wanted.is_empty() {
+        return;
+    }
+    let mut all: Vec<_> = [1]
+        .iter()
+        .chain(wanted.iter().filter(|workers| **workers > 1))
+        .map(|workers| (name(*workers), madds(*workers, 1, 1 << 22)))
+        .collect();
+    for attempt in 1..=report.attempts() {
+        let times = take_turns(runtime, &mut all, report.reduced(70).min(15));
+        let speed_up = |workers| times[&name(1)].median() / times[&name(workers)].median();
+        let exceeded = |workers| workers == 16 && speed_up(workers) < 14.0;
+        if attempt == report.attempts() || !wanted.iter().any(|workers| exceeded(*workers)) {
+            for workers in wanted {
+                report.figure(&name(workers), speed_up(workers), 1.0, "x", exceeded(workers));
+            }
+            return;
+        }
+    }
+}
+
+fn two_kernels(report: &mut Report, runtime: &Runtime) {
+    const NAME: &str = "two_kernels_at_once";
+    if report.wants(NAME) {
+        let mut all = [("two".into(), madds(0, 2, 1 << 20)), ("one".into(), madds(0, 1, 1 << 21))];
+        let times = take_turns(runtime, &mut all, report.reduced(70).min(15));
+        report.compare(Row::new(NAME), &times["two"], &times["one"]);
+    }
+}
+
+fn tiny(report: &mut Report, runtime: &Runtime) {
+    let device = Device::open("host").expect("a host device");
+    let x = device.buffer::<u32>(1).expect("memory");
+    let mut graph = Graph::new(&device);
+    graph.launch(kernels::tiny(&x), Range::linear(1));
+    let ours = Work::Graph(graph.finalize().expect("a valid graph"));
+    let mut all = [("ours".into(), ours), ("rayon".into(), Work::Spawn(Arc::new(Notify::new())))];
+    if report.wants("tiny_of_rayon") {
+        let times = take_turns(runtime, &mut all, report.reduced(200));
+        report.compare(Row::new("tiny_of_rayon"), &times["ours"], &times["rayon"]);
+    }
+    let [(_, ours), (_, rayon)] = &mut all;
+    if report.wants("tiny_apart") {
+        let [ours, rayon] = [ours, rayon].map(|work| runtime.block_on(apart(work, report.reduced(500))));
+        report.compare(Row::new("tiny_apart_of_rayon"), &ours.0, &rayon.0);
+        report.figure("tiny_apart_cpu_of_rayon", ours.1, rayon.1, "us", false);
+    }
+    let [(_, ours), (_, rayon)] = &mut all;
+    if report.wants("tiny_allocations_of_rayon") {
+        let [ours, rayon] = [ours, rayon].map(|work| runtime.block_on(allocations(work)));
+        report.figure("tiny_allocations_of_rayon", ours, rayon, "allocations", false);
+    }
+}
+
+/// Runs 1 ms apart: how long they take, and microseconds of all cores for each, with the pause.
+async fn apart(work: &mut Work, runs: usize) -> (Times, f64) {
+    let (mut times, before) = (Times::default(), cpu::seconds());
+    for _ in 0..runs {
+        std::thread::sleep(Duration::from_millis(1));
+        let start = Instant::now();
+        work.once().await;
+        times.add_by_median(&[start.elapsed().as_nanos() as f64]);
+    }
+    (times, (cpu::seconds() - before) * 1e6 / runs as f64)
+}
+
+async fn allocations(work: &mut Work) -> f64 {
+    const RUNS: u32 = 10_000;
+    work.once().await;
+    counting::start();
+    for _ in 0..RUNS {
+        work.once().await;
+    }
+    counting::stop().allocations as f64 / f64::from(RUNS)
+}
