@@ -2,7 +2,8 @@
 //!
 //! | row | ours | base |
 //! |---|---|---|
-//! | `scaling_N` | `madds` over 2^22 elements: how many times as fast N workers are; 14 with 16 | 1 |
+//! | `scaling_N` | `madds` over 2^22 elements, for the oldest processors: how many times as fast N workers are; 14 with 16 | 1 |
+//! | `scaling_lanes_N` | the same for this processor: two threads of a core share its vector units | 1 |
 //! | `two_kernels_at_once` | two `madds` over 2^20 elements in one graph | one over 2^21 |
 //! | `tiny_of_rayon` | a graph of one tiny kernel, awaited | a closure on rayon's pool that wakes the task |
 //! | `tiny_apart_of_rayon` | the same, 1 ms after the one before | the same |
@@ -18,6 +19,7 @@ use std::time::{Duration, Instant};
 use tokio::runtime::Runtime;
 use tokio::sync::Notify;
 use wakegraph::backend::host::{self, HostOptions};
+use wakegraph::hal::CpuLevel;
 use wakegraph::{Device, Graph, Range};
 
 use crate::kernels;
@@ -25,16 +27,18 @@ use crate::support::{Report, Row, Times, counting, cpu};
 use crate::turns::{Work, take_turns};
 
 const WORKERS: [usize; 5] = [1, 2, 4, 8, 16];
+const NEWEST: Option<CpuLevel> = Some(CpuLevel::X86_64V4);
 
 pub(crate) fn rows(report: &mut Report, runtime: &Runtime) {
-    scaling(report, runtime);
+    scaling(report, runtime, "scaling", None);
+    scaling(report, runtime, "scaling_lanes", NEWEST);
     two_kernels(report, runtime);
     tiny(report, runtime);
 }
 
 /// A graph with so many kernels beside each other, on so many workers; 0 workers means one per core.
-fn madds(workers: usize, kernels: usize, elements: usize) -> Work {
-    let device = host::open(HostOptions::new().threads(workers)).expect("a host device");
+fn madds(workers: usize, level: Option<CpuLevel>, kernels: usize, elements: usize) -> Work {
+    let device = host::open(HostOptions::new().threads(workers).level(level)).expect("a host device");
     let device = Device::from_hal(device);
     let mut graph = Graph::new(&device);
     for _ in 0..kernels {
@@ -44,9 +48,9 @@ fn madds(workers: usize, kernels: usize, elements: usize) -> Work {
     Work::Graph(graph.finalize().expect("a valid graph"))
 }
 
-fn scaling(report: &mut Report, runtime: &Runtime) {
+fn scaling(report: &mut Report, runtime: &Runtime, row: &str, level: Option<CpuLevel>) {
     let most = crate::cores();
-    let name = |workers| format!("scaling_{workers}");
+    let name = |workers| format!("{row}_{workers}");
     let wanted = WORKERS.into_iter().filter(|workers| *workers <= most && report.wants(&name(*workers)));
     let wanted: Vec<_> = wanted.collect();
     if wanted.is_empty() {
@@ -55,12 +59,12 @@ fn scaling(report: &mut Report, runtime: &Runtime) {
     let mut all: Vec<_> = [1]
         .iter()
         .chain(wanted.iter().filter(|workers| **workers > 1))
-        .map(|workers| (name(*workers), madds(*workers, 1, 1 << 22)))
+        .map(|workers| (name(*workers), madds(*workers, level, 1, 1 << 22)))
         .collect();
     for attempt in 1..=report.attempts() {
         let times = take_turns(runtime, &mut all, report.reduced(70).min(15));
         let speed_up = |workers| times[&name(1)].median() / times[&name(workers)].median();
-        let exceeded = |workers| workers == 16 && speed_up(workers) < 14.0;
+        let exceeded = |workers| level.is_none() && workers == 16 && speed_up(workers) < 14.0;
         if attempt == report.attempts() || !wanted.iter().any(|workers| exceeded(*workers)) {
             for workers in wanted {
                 report.figure(&name(workers), speed_up(workers), 1.0, "x", exceeded(workers));
@@ -73,7 +77,8 @@ fn scaling(report: &mut Report, runtime: &Runtime) {
 fn two_kernels(report: &mut Report, runtime: &Runtime) {
     const NAME: &str = "two_kernels_at_once";
     if report.wants(NAME) {
-        let mut all = [("two".into(), madds(0, 2, 1 << 20)), ("one".into(), madds(0, 1, 1 << 21))];
+        let mut all =
+            [("two".into(), madds(0, NEWEST, 2, 1 << 20)), ("one".into(), madds(0, NEWEST, 1, 1 << 21))];
         let times = take_turns(runtime, &mut all, report.reduced(70).min(15));
         report.compare(Row::new(NAME), &times["two"], &times["one"]);
     }

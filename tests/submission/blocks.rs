@@ -234,7 +234,8 @@ async fn bits(device: &Device) -> [Vec<u32>; 4] {
 #[test]
 fn all_versions_and_numbers_of_workers_compute_the_same_bits() {
     in_both_runtimes(|| async {
-        let expected = bits(&Device::from_hal(host::open(HostOptions::new().threads(1).level(None)).unwrap())).await;
+        let expected =
+            bits(&Device::from_hal(host::open(HostOptions::new().threads(1).level(None)).unwrap())).await;
         assert!(expected[2].iter().all(|&count| count == 3));
         for level in [None, Some(CpuLevel::X86_64V3), Some(CpuLevel::X86_64V4)] {
             for threads in [1, 2, 7] {
@@ -305,7 +306,10 @@ fn what_is_written_has_an_element_for_each_work_item() {
         graph.finalize().map(drop).map_err(|error| error.to_string())
     };
     let error = message(two(&x, &y), Range::linear(12)).unwrap_err();
-    assert!(error.contains("'y' has a length of 16, and each work-item of `each:` owns one of 12"), "{error}");
+    assert!(
+        error.contains("'y' has a length of 16, and each work-item of `each:` owns one of 12"),
+        "{error}"
+    );
     let part = y.slice(4..).unwrap();
     message(two(&x, &part), Range::linear(12)).unwrap();
     message(two(&x, &part), Range::linear(4).offset([8])).unwrap();

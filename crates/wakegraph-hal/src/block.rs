@@ -9,6 +9,7 @@ use std::ops::{self, Index, IndexMut};
 use std::slice;
 
 use crate::Range;
+use crate::types::unfold;
 
 /// What a block is made of.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
@@ -96,8 +97,39 @@ impl Block {
 
     /// Its work-groups, each as [`Range::groups`] has them.
     pub fn groups(&self) -> impl Iterator<Item = Range> + use<> {
-        let range = self.range;
-        (self.first..self.end).map(move |number| range.group(number))
+        let (range, mut groups) = (self.range, self.cursor());
+        std::iter::from_fn(move || groups.next().map(|(_, at)| range.group_at(at)))
+    }
+
+    fn cursor(&self) -> GroupCursor {
+        let counts = self.range.group_counts();
+        GroupCursor { counts, next: self.first, at: unfold(self.first, counts), end: self.end }
+    }
+}
+
+/// Goes through the work-groups of a block without a division for each.
+#[derive(Clone, Copy, Debug)]
+struct GroupCursor {
+    counts: [usize; 3],
+    next: usize,
+    at: [usize; 3],
+    end: usize,
+}
+
+impl GroupCursor {
+    /// The number of the next group, and where it is among the groups.
+    #[inline]
+    fn next(&mut self) -> Option<(usize, [usize; 3])> {
+        let group = (self.next < self.end).then_some((self.next, self.at));
+        self.next += 1;
+        self.at[0] += 1;
+        for d in [0, 1] {
+            if self.at[d] == self.counts[d] {
+                self.at[d] = 0;
+                self.at[d + 1] += 1;
+            }
+        }
+        group
     }
 }
 
@@ -150,8 +182,12 @@ impl Row {
 #[derive(Debug)]
 pub struct GroupParts<'a, T> {
     start: *mut T,
-    block: Block,
+    groups: GroupCursor,
     division: Division,
+    /// Of a part.
+    size: [usize; 3],
+    strides: [usize; 2],
+    range: Range,
     memory: PhantomData<&'a mut [T]>,
 }
 
@@ -176,34 +212,43 @@ impl Division {
     }
 }
 
-impl<'a, T> GroupParts<'a, T> {
+impl<T> GroupParts<'_, T> {
     /// Divides memory of so many elements, if it can be.
     ///
     /// # Safety
-    /// For `'a`, nothing else accesses what belongs to the groups of the block.
+    /// For the object's lifetime, nothing else accesses what belongs to the groups of the block.
     pub(crate) unsafe fn new(start: *mut T, elements: usize, block: Block) -> Option<Self> {
         let division = Division::of(elements, &block.range)?;
-        Some(Self { start, block, division, memory: PhantomData })
+        let (size, strides) = match division {
+            Division::Share(len) => ([len, 1, 1], [len, len]),
+            Division::Items => {
+                let ends = block.range.ends()?;
+                let local = block.range.local_size().unwrap_or(block.range.global_size());
+                (local, [ends[0], ends[0] * ends[1]])
+            }
+        };
+        let groups = block.cursor();
+        Some(Self { start, groups, division, size, strides, range: block.range, memory: PhantomData })
     }
 
-    /// The part of the block's next group, which is one of [`Block::groups`].
+    /// The part of the block's next group, of those that [`Block::groups`] has, in their order.
     ///
     /// # Panics
-    /// If the group is none of the block's.
-    pub fn of(&mut self, group: &Range) -> Part<'_, T> {
-        let number = self.block.range.number_of(group);
-        assert!((self.block.first..self.block.end).contains(&number), "{group} is no group of this block");
-        let (place, size, strides) = match self.division {
-            Division::Share(len) => (number * len, [len, 1, 1], [len, len]),
+    /// Behind the last group.
+    #[inline]
+    pub fn next_part(&mut self) -> Part<'_, T> {
+        let (number, at) = self.groups.next().expect("a part is asked for behind the last group");
+        let place = match self.division {
+            Division::Share(len) => number * len,
             Division::Items => {
-                let ends = self.block.range.ends().unwrap_or_default();
-                let strides = [ends[0], ends[0] * ends[1]];
-                (self.block.range.place(group.global_offset()), group.global_size(), strides)
+                let offset = self.range.global_offset();
+                let [x, y, z] = [0, 1, 2].map(|d| offset[d] + at[d] * self.size[d]);
+                z * self.strides[1] + y * self.strides[0] + x
             }
         };
         // SAFETY: the place is below the number of elements, which `Division::of` compared.
         let start = unsafe { self.start.add(place) };
-        Part { start, size, strides, memory: PhantomData }
+        Part { start, size: self.size, strides: self.strides, memory: PhantomData }
     }
 }
 
@@ -326,7 +371,9 @@ mod tests {
                 2 => Range::new([global[0], global[1]]),
                 _ => Range::new(global),
             };
-            range.local([0, 1, 2].map(|d| of(d, 1, sizes[d].1))).offset([0, 1, 2].map(|d| of(d, 0, sizes[d].2)))
+            range
+                .local([0, 1, 2].map(|d| of(d, 1, sizes[d].1)))
+                .offset([0, 1, 2].map(|d| of(d, 0, sizes[d].2)))
         })
     }
 
@@ -389,7 +436,7 @@ mod tests {
                 // SAFETY: nothing else uses the memory meanwhile.
                 let mut parts = unsafe { GroupParts::new(memory.as_mut_ptr(), memory.len(), block) }.unwrap();
                 for group in block.groups() {
-                    let mut part = parts.of(&group);
+                    let mut part = parts.next_part();
                     let first = group.global_offset();
                     for index in group.items::<3>() {
                         part[[0, 1, 2].map(|d| index[d] - first[d])] += 1;
@@ -414,9 +461,10 @@ mod tests {
                 // SAFETY: as above.
                 let mut parts = unsafe { GroupParts::new(memory.as_mut_ptr(), memory.len(), block) }.unwrap();
                 for group in block.groups() {
-                    let mut part = parts.of(&group);
+                    let mut part = parts.next_part();
                     prop_assert_eq!(part.len(), each);
-                    part.row(0, 0).fill(range.number_of(&group) + 1);
+                    let number = range.groups().position(|other| other == group).unwrap();
+                    part.row(0, 0).fill(number + 1);
                 }
             }
             let expected: Vec<usize> = (0..groups).flat_map(|group| vec![group + 1; each]).collect();
@@ -425,14 +473,16 @@ mod tests {
     }
 
     #[test]
-    #[should_panic(expected = "is no group of this block")]
+    #[should_panic(expected = "behind the last group")]
     fn a_block_has_only_its_own_groups() {
         let range = Range::linear(8).local([2]);
         let mut memory = [0; 8];
         let block = Block::new(range, BlockUnit::WorkGroup, 0..2);
         // SAFETY: nothing else uses the memory meanwhile.
         let mut parts = unsafe { GroupParts::new(memory.as_mut_ptr(), memory.len(), block) }.unwrap();
-        parts.of(&range.group(2));
+        for _ in 0..3 {
+            parts.next_part();
+        }
     }
 
     #[test]
@@ -443,6 +493,6 @@ mod tests {
         let block = Block::new(range, BlockUnit::WorkGroup, 0..4);
         // SAFETY: nothing else uses the memory meanwhile.
         let mut parts = unsafe { GroupParts::new(memory.as_mut_ptr(), memory.len(), block) }.unwrap();
-        parts.of(&range.group(0))[[0, 2]] = 1;
+        parts.next_part()[[0, 2]] = 1;
     }
 }

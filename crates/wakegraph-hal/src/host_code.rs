@@ -62,7 +62,11 @@ impl CpuLevel {
                 && has!("movbe")
                 && has!("popcnt");
             let v4 = || {
-                has!("avx512f") && has!("avx512bw") && has!("avx512cd") && has!("avx512dq") && has!("avx512vl")
+                has!("avx512f")
+                    && has!("avx512bw")
+                    && has!("avx512cd")
+                    && has!("avx512dq")
+                    && has!("avx512vl")
             };
             match self {
                 Self::X86_64V3 => v3,
@@ -227,7 +231,8 @@ impl<'a> HostArgs<'a> {
         // SAFETY: the caller of `of_block` vouched for the memory of the block's groups; `written` checked
         // size and alignment, and the argument is handed out once.
         let parts = unsafe { GroupParts::new(address as *mut T, len, block) };
-        parts.ok_or_else(|| mismatch(param, format!("has {len} elements, which its work-groups cannot share")))
+        parts
+            .ok_or_else(|| mismatch(param, format!("has {len} elements, which its work-groups cannot share")))
     }
 
     /// The next argument, which is memory that the kernel writes: its address and elements.

@@ -50,9 +50,9 @@ use std::time::Instant;
 
 use wakegraph_hal::support::library::OpenDevices;
 use wakegraph_hal::{
-    Backend, Capabilities, ClockSample, CommandBuffer, CommandBufferDesc, CommandKinds, CpuLevel, Device, DeviceId,
-    DeviceInfo, Error, ErrorKind, Event, EventDesc, Kernel, KernelDesc, Memory, MemoryDesc, PlainMemory,
-    Progress, Queue, QueueDesc, Result, UpdateCapabilities, UserMemory, setters,
+    Backend, Capabilities, ClockSample, CommandBuffer, CommandBufferDesc, CommandKinds, CpuLevel, Device,
+    DeviceId, DeviceInfo, Error, ErrorKind, Event, EventDesc, Kernel, KernelDesc, Memory, MemoryDesc,
+    PlainMemory, Progress, Queue, QueueDesc, Result, UpdateCapabilities, UserMemory, setters,
 };
 
 use events::{HostEvent, clock_at};
@@ -72,7 +72,7 @@ impl Backend for HostBackend {
 
     /// One, though any index can be opened: each is a pool of threads of its own.
     fn device_names(&self) -> Result<Vec<String>> {
-        Ok(vec![HostOptions::new().name])
+        Ok(vec![HostOptions::new().name_or_threads()])
     }
 
     /// Opens the device with this index; while one is alive, opening its index again gives the same
@@ -97,26 +97,35 @@ pub struct HostOptions {
     threads: Option<NonZeroUsize>,
     polled: bool,
     peer_access: bool,
-    name: String,
+    name: Option<String>,
     level: Option<CpuLevel>,
 }
 
 impl HostOptions {
     /// One thread per core that the machine offers, notifications, and access to other devices.
     pub fn new() -> Self {
-        Self {
-            threads: None,
-            polled: false,
-            peer_access: true,
-            name: "Rust closures on a thread pool".into(),
-            level: Some(CpuLevel::X86_64V4),
-        }
+        Self { threads: None, polled: false, peer_access: true, name: None, level: Some(CpuLevel::X86_64V4) }
     }
 
     /// How many worker threads; 0 means one per core that the machine offers.
     #[must_use]
     pub fn threads(self, threads: usize) -> Self {
         Self { threads: NonZeroUsize::new(threads), ..self }
+    }
+
+    /// The device's name, for people; without one it says how many threads a kernel may use.
+    #[must_use]
+    pub fn name(self, name: impl Into<String>) -> Self {
+        Self { name: Some(name.into()), ..self }
+    }
+
+    fn threads_or_cores(&self) -> NonZeroUsize {
+        self.threads.unwrap_or_else(available_threads)
+    }
+
+    fn name_or_threads(&self) -> String {
+        let threads = self.threads_or_cores();
+        self.name.clone().unwrap_or_else(|| format!("Rust code on {threads} threads"))
     }
 }
 
@@ -130,8 +139,6 @@ setters! {
         /// The newest generation of processors whose versions of kernels the device uses, where the processor
         /// belongs to it; `None` for the oldest. All versions compute the same bits.
         level: impl Into<Option<CpuLevel>>,
-        /// The device's name, for people.
-        name: impl Into<String>,
     }
 }
 
@@ -166,13 +173,13 @@ struct HostDevice {
 
 impl HostDevice {
     fn start(selector: String, options: HostOptions) -> Result<Self> {
-        let threads = options.threads.unwrap_or_else(available_threads);
+        let threads = options.threads_or_cores();
         let pool = Arc::new(ThreadPool::start(threads, &selector)?);
         let info = DeviceInfo {
             id: DeviceId::unique(),
             backend: "host",
             selector,
-            name: options.name.clone(),
+            name: options.name_or_threads(),
             driver: concat!("wakegraph ", env!("CARGO_PKG_VERSION")).into(),
             memory: total_memory(),
             compute_units: threads.get(),

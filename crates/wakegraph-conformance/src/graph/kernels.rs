@@ -105,7 +105,8 @@ const WIDTH: usize = 12;
 
 fn each_owns_its_element(setup: &Setup) {
     let device = setup.device();
-    let (weights, sums) = (device.buffer_from(&[7u8, 8, 9, 10, 11]).unwrap(), device.buffer::<u32>(20).unwrap());
+    let (weights, sums) =
+        (device.buffer_from(&[7u8, 8, 9, 10, 11]).unwrap(), device.buffer::<u32>(20).unwrap());
     let pixels = device.buffer_from(&[[5u8, 6, 7, 8]; 20]).unwrap();
     let mut graph = Graph::new(device);
     graph.launch(tint(&weights, &pixels, &sums), Range::new([5, 3]).offset([0, 1]));

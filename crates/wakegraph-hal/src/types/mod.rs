@@ -9,4 +9,5 @@ mod range;
 pub use access::{Access, AccessMode, CommandBufferId, CommandHandle, DeviceId, ResourceId, SyncPoint};
 pub use command_kind::{CommandKind, CommandKinds, KindPlace, KindRow};
 pub use error::{BoxError, Error, ErrorKind, Fault, Result};
+pub(crate) use range::unfold;
 pub use range::{Pitch, Range, RangeBound, Rect};

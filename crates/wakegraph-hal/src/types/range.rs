@@ -115,8 +115,8 @@ impl Range {
     /// assert_eq!(sums, [6, 15]);
     /// ```
     pub fn groups(&self) -> impl Iterator<Item = Range> + use<> {
-        let (range, groups) = (*self, self.group_counts().iter().product());
-        (0..groups).map(move |number| range.group(number))
+        let (range, counts) = (*self, self.group_counts());
+        (0..counts.iter().product()).map(move |number| range.group_at(unfold(number, counts)))
     }
 
     /// Work-groups in each dimension.
@@ -125,19 +125,11 @@ impl Range {
         [0, 1, 2].map(|d| self.global[d] / local[d].max(1))
     }
 
-    /// The work-group with this number, those of the first dimension first.
-    pub(crate) fn group(&self, number: usize) -> Self {
+    /// The work-group at these coordinates among the groups.
+    pub(crate) fn group_at(&self, group: [usize; 3]) -> Self {
         let local = self.local.unwrap_or(self.global);
-        let group = unfold(number, self.group_counts());
         let offset = [0, 1, 2].map(|d| self.offset[d].saturating_add(group[d] * local[d]));
         Self { global: local, offset, ..*self }
-    }
-
-    /// The number of a work-group.
-    pub(crate) fn number_of(&self, group: &Self) -> usize {
-        let [x, y, z] = [0, 1, 2].map(|d| (group.offset[d] - self.offset[d]) / group.global[d].max(1));
-        let counts = self.group_counts();
-        (z * counts[1] + y) * counts[0] + x
     }
 
     /// The index of the work-item with this number, those of the first dimension first.
@@ -216,7 +208,7 @@ impl fmt::Display for Range {
 }
 
 /// The coordinates of the element with this number in a box of this size.
-fn unfold(number: usize, size: [usize; 3]) -> [usize; 3] {
+pub(crate) fn unfold(number: usize, size: [usize; 3]) -> [usize; 3] {
     let [x, y] = [size[0].max(1), size[1].max(1)];
     [number % x, number / x % y, number / x / y]
 }

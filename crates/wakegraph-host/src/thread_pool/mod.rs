@@ -31,8 +31,8 @@ use parker::{IdleStrategy, Parker};
 pub(crate) use schedule::{ChainId, Dependent, PoolWork, QueueTag};
 use schedule::{HostJob, RunId, drop_commands, notify};
 use scheduler::WorkerStep;
-use sharing::{Help, Helpers, Offer};
 pub(crate) use scheduler::{HostWait, Scheduler};
+use sharing::{Help, Helpers, Offer};
 
 /// Keeps the threads of a device working. Held by the device, its queues and its command-buffers;
 /// after the last of them is gone, the threads finish what is in flight and end. They are never

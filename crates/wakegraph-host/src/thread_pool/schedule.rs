@@ -250,9 +250,12 @@ impl HostSchedule {
         }
     }
 
-    /// Whether a job waits for a worker, or a worker for help.
-    pub(super) fn has_jobs(&self) -> bool {
-        !self.ready.is_empty() || self.offers.iter().any(Offer::has_room)
+    /// How many parked workers have something to do, as far as they are to be woken at once.
+    pub(super) fn wakes(&self) -> usize {
+        match () {
+            () if self.offers.iter().any(Offer::has_room) => 2,
+            () => usize::from(!self.ready.is_empty() || self.has_ended()),
+        }
     }
 
     /// Offers what a worker runs to the others.

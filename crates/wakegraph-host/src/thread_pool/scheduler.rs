@@ -264,14 +264,16 @@ impl Scheduler {
         step
     }
 
-    /// Wakes the worker that parked last, if there is a job for it. Each worker that takes a job (or
-    /// ends) does the same, so one wake at a time is enough.
+    /// Wakes the workers that parked last, if there is something for them. Each worker that takes a job (or
+    /// ends) does the same, so one wake at a time is enough for jobs, and two bring many helpers in time.
     fn unlock_and_wake(mut schedule: MutexGuard<'_, HostSchedule>) {
-        let parker = if schedule.has_jobs() || schedule.has_ended() { schedule.idle.pop() } else { None };
+        let mut wakes = schedule.wakes();
+        let woken = [(); 2].map(|()| {
+            wakes = wakes.checked_sub(1)?;
+            schedule.idle.pop()
+        });
         drop(schedule);
-        if let Some(parker) = parker {
-            parker.wake();
-        }
+        woken.into_iter().flatten().for_each(|parker| parker.wake());
     }
 }
 

@@ -65,7 +65,8 @@ impl Offer {
     pub(super) unsafe fn new(work: &dyn SharedWork, helpers: &Arc<Helpers>, most: usize) -> Self {
         let work = NonNull::from(work);
         // SAFETY: only the lifetime changes, and the caller keeps the work as long as it is used.
-        let work = unsafe { std::mem::transmute::<NonNull<dyn SharedWork + '_>, NonNull<dyn SharedWork>>(work) };
+        let work =
+            unsafe { std::mem::transmute::<NonNull<dyn SharedWork + '_>, NonNull<dyn SharedWork>>(work) };
         Self { work, helpers: Arc::clone(helpers), most, made: Some(Instant::now()) }
     }
 
@@ -90,7 +91,10 @@ impl Offer {
 
 impl std::fmt::Debug for Offer {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Offer").field("helpers", &self.helpers).field("most", &self.most).finish_non_exhaustive()
+        f.debug_struct("Offer")
+            .field("helpers", &self.helpers)
+            .field("most", &self.most)
+            .finish_non_exhaustive()
     }
 }
 

@@ -62,7 +62,7 @@ impl<T: Pod> ByValue for T {
 
     fn scratch(&self) {}
 
-    fn in_group<'a>(&self, (): &'a mut ()) -> T {
+    fn in_group(&self, (): &mut ()) -> T {
         *self
     }
 }

@@ -392,8 +392,8 @@ macro_rules! __kernel {
             }
             $(let $arg = $crate::__kernel!(@take_items $kind $t, args);)*
             let item = typed(|$index $(, $param)*| $item);
-            for row in block.rows() {
-                $(let $arg = $crate::__kernel!(@row $kind $arg, row);)*
+            // A call, because the compiler knows of parameters that what is written is not what is read.
+            let run = |row: $crate::kernel::Row, $($arg: $crate::__kernel!(@gets $kind $t)),*| {
                 for at in 0..row.len() {
                     let x = row.first() + at;
                     item(
@@ -401,6 +401,9 @@ macro_rules! __kernel {
                         $($crate::__kernel!(@lend_item $kind $arg, at)),*
                     );
                 }
+            };
+            for row in block.rows() {
+                run(row, $($crate::__kernel!(@row $kind $arg, row)),*);
             }
             ::std::result::Result::Ok(())
         }
@@ -457,7 +460,7 @@ macro_rules! __kernel {
         $crate::kernel::ByValue::in_group(&$arg.0, &mut $arg.1)
     };
     (@lend_group read $arg:ident, $group:ident) => { $arg };
-    (@lend_group write $arg:ident, $group:ident) => { &mut $arg.of(&$group) };
+    (@lend_group write $arg:ident, $group:ident) => { &mut $arg.next_part() };
 
     (@code $declared:ident [$(($arg:ident, $kind:ident, $t:ty))*]
      item: |$index:tt $(, $param:pat_param)* $(,)?| $item:expr
@@ -475,7 +478,7 @@ macro_rules! __kernel {
             $(let $arg = $crate::__kernel!(@get $kind $t, args);)*
             let item = typed(|$index $(, $param)*| $item);
             let whole = $crate::kernel::Block::whole(*range);
-            for row in whole.rows() {
+            let run = |row: $crate::kernel::Row, $($arg: $crate::__kernel!(@gets $kind $t)),*| {
                 for at in 0..row.len() {
                     let x = row.first() + at;
                     item(
@@ -483,6 +486,9 @@ macro_rules! __kernel {
                         $($crate::__kernel!(@lend $kind $arg)),*
                     );
                 }
+            };
+            for row in whole.rows() {
+                run(row, $($crate::__kernel!(@lend $kind $arg)),*);
             }
             ::std::result::Result::Ok(())
         });

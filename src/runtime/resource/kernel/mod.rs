@@ -54,7 +54,7 @@ pub use call::KernelCall;
 pub use raw::{RawCall, RawKernel};
 use wakegraph_hal::{self as hal, KernelDesc, Range, Result};
 #[doc(hidden)]
-pub use wakegraph_hal::{Block, BlockCode, BlockFn, BlockUnit, CpuLevel};
+pub use wakegraph_hal::{Block, BlockCode, BlockFn, BlockUnit, CpuLevel, Row};
 pub use wakegraph_hal::{HostArgs, KernelSources, Param, ParamKind, Part, RangeBound};
 
 use crate::runtime::resource::device::Device;
