@@ -69,6 +69,11 @@ wakegraph::kernel! {
         },
     }
 
+    /// Multiply-adds that go on for a while.
+    pub(crate) fn long(rounds: u32, x: &mut [f32]) {
+        each: |_, rounds, x| for _ in 0..rounds { *x = *x * 1.0001 + 0.5 },
+    }
+
     /// The sum of each work-group's elements, in a tree.
     pub(crate) fn reduction(x: &[f32], tile: Local<f32>, sums: &mut [f32]) {
         range: |x, _, _| [x.len()],

@@ -5,6 +5,7 @@
 //! | `scaling_N` | `madds` over 2^22 elements, for the oldest processors: how many times as fast N workers are; 14 with 16 | 1 |
 //! | `scaling_lanes_N` | the same for this processor: two threads of a core share its vector units | 1 |
 //! | `two_kernels_at_once` | two `madds` over 2^20 elements in one graph | one over 2^21 |
+//! | `deadline_of_a_long_kernel` | when a kernel of some ten seconds ends, whose deadline is after 50 ms; 1.2 | 50 ms |
 //! | `tiny_of_rayon` | a graph of one tiny kernel, awaited | a closure on rayon's pool that wakes the task |
 //! | `tiny_apart_of_rayon` | the same, 1 ms after the one before | the same |
 //! | `tiny_apart_cpu_of_rayon` | the time on all cores that these take, with the pause | the same |
@@ -18,8 +19,7 @@ use std::time::{Duration, Instant};
 
 use tokio::runtime::Runtime;
 use tokio::sync::Notify;
-use wakegraph::backend::host::{self, HostOptions};
-use wakegraph::hal::CpuLevel;
+use wakegraph::backend::host::{self, CpuLevel, HostOptions};
 use wakegraph::{Device, Graph, Range};
 
 use crate::kernels;
@@ -33,6 +33,7 @@ pub(crate) fn rows(report: &mut Report, runtime: &Runtime) {
     scaling(report, runtime, "scaling", None);
     scaling(report, runtime, "scaling_lanes", NEWEST);
     two_kernels(report, runtime);
+    deadline(report, runtime);
     tiny(report, runtime);
 }
 
@@ -72,6 +73,33 @@ fn scaling(report: &mut Report, runtime: &Runtime, row: &str, level: Option<CpuL
             return;
         }
     }
+}
+
+fn deadline(report: &mut Report, runtime: &Runtime) {
+    const NAME: &str = "deadline_of_a_long_kernel";
+    const LIMIT: Duration = Duration::from_millis(50);
+    if !report.wants(NAME) {
+        return;
+    }
+    let device = Device::open("host:0").expect("a host device");
+    let x = device.buffer::<f32>(1 << 20).expect("memory");
+    let mut graph = Graph::new(&device);
+    graph.launch(kernels::long(40_000 * crate::cores() as u32, &x), Range::linear(x.len()));
+    let exec = graph.finalize().expect("a valid graph");
+    let mut times: Vec<f64> = (0..5)
+        .map(|_| {
+            let start = Instant::now();
+            runtime.block_on(async {
+                exec.prepare().deadline(start + LIMIT).submit().await.expect_err("it is late");
+                // The guard waits for the kernel itself.
+                let _ = x.to_vec().await;
+            });
+            start.elapsed().as_secs_f64() * 1e3
+        })
+        .collect();
+    times.sort_by(f64::total_cmp);
+    let (ours, base) = (times[2], LIMIT.as_secs_f64() * 1e3);
+    report.figure(NAME, ours, base, "ms", ours > 1.2 * base);
 }
 
 fn two_kernels(report: &mut Report, runtime: &Runtime) {

@@ -5,8 +5,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use tokio::time::{Instant, advance};
-use wakegraph::backend::host::{self, HostOptions};
-use wakegraph::hal::CpuLevel;
+use wakegraph::backend::host::{self, CpuLevel, HostOptions};
 use wakegraph::kernel::KernelCall;
 use wakegraph::{Device, ErrorKind, ExecutableGraph, Graph, Local, Range, kernel};
 

@@ -225,7 +225,7 @@ impl KernelSources {
         Self::default()
     }
 
-    /// Sets `host` to a closure that is called once a launch.
+    /// Sets `host` to a closure that is called once per launch.
     #[must_use]
     pub fn host(
         mut self,
@@ -235,7 +235,7 @@ impl KernelSources {
         self
     }
 
-    /// Sets `host` to code that is called for blocks of a launch.
+    /// Sets `host` to code that is called for each block of a launch.
     #[must_use]
     pub fn host_blocks(mut self, code: BlockCode) -> Self {
         self.host = Some(HostCode::Blocks(code));

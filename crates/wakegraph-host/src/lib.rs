@@ -7,7 +7,7 @@
 //! |---|---|
 //! | device | a `thread_pool` of its own, never tokio's |
 //! | memory | zeroed heap memory; both kinds are host-visible |
-//! | kernel | the Rust code of its sources, called once a launch, or for blocks of it by all workers |
+//! | kernel | the Rust code of its sources, called once per launch, or for blocks of it by all workers |
 //! | command-buffer | an immutable `program` for the `interpreter`, on one worker or, as a graph, on many |
 //! | queue | a serial chain: each enqueue starts after the one before (out-of-order: no chain) |
 //! | event | a completion, made final by the worker that ends the last command |
@@ -48,9 +48,10 @@ use std::num::NonZeroUsize;
 use std::sync::Arc;
 use std::time::Instant;
 
+pub use wakegraph_hal::CpuLevel;
 use wakegraph_hal::support::library::OpenDevices;
 use wakegraph_hal::{
-    Backend, Capabilities, ClockSample, CommandBuffer, CommandBufferDesc, CommandKinds, CpuLevel, Device,
+    Backend, Capabilities, ClockSample, CommandBuffer, CommandBufferDesc, CommandKinds, Device,
     DeviceId, DeviceInfo, Error, ErrorKind, Event, EventDesc, Kernel, KernelDesc, Memory, MemoryDesc,
     PlainMemory, Progress, Queue, QueueDesc, Result, UpdateCapabilities, UserMemory, setters,
 };
