@@ -266,6 +266,7 @@ proptest! {
 
 /// The strategy has to bring up what it is there for.
 #[test]
+#[cfg_attr(miri, ignore = "plans 200 graphs, many minutes under Miri, and tests only the strategy")]
 fn many_random_graphs_have_wide_joins() {
     const CASES: usize = 200;
     let mut runner = TestRunner::deterministic();
