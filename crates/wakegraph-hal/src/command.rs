@@ -406,7 +406,8 @@ mod tests {
     }
 
     fn if_nonzero(then: Arc<Body>) -> Command {
-        let mut owner = vec![0_u32; 1].into_boxed_slice();
+        // A vector may move with what it owns borrowed by address, a box may not.
+        let mut owner = vec![0_u32; 1];
         let start = NonNull::new(owner.as_mut_ptr().cast()).unwrap();
         // SAFETY: the bytes live as long as their owner.
         let word = unsafe { UserMemory::new(start, 4, false, Box::new(owner)) };

@@ -529,7 +529,8 @@ fn a_process_that_exits_has_lost_no_device() {
 
 /// Host memory of another backend.
 fn plain_memory() -> Arc<dyn Memory> {
-    let mut bytes = vec![0u8; 64].into_boxed_slice();
+    // A vector may move with what it owns borrowed by address, a box may not.
+    let mut bytes = vec![0u8; 64];
     let start = std::ptr::NonNull::new(bytes.as_mut_ptr()).unwrap();
     // SAFETY: the bytes belong to the memory.
     let bytes = unsafe { UserMemory::new(start, bytes.len(), false, Box::new(bytes)) };

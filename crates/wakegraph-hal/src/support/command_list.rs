@@ -600,7 +600,8 @@ mod lowering_tests {
         use crate::{DeviceId, PlainMemory, UserMemory};
 
         let allocate = |desc: &MemoryDesc| {
-            let mut owner = vec![0_u8; desc.len].into_boxed_slice();
+            // A vector may move with what it owns borrowed by address, a box may not.
+            let mut owner = vec![0_u8; desc.len];
             let start = NonNull::new(owner.as_mut_ptr()).unwrap();
             // SAFETY: the bytes live as long as their owner.
             let memory = unsafe { UserMemory::new(start, desc.len, false, Box::new(owner)) };

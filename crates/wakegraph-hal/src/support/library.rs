@@ -309,6 +309,7 @@ mod handler_tests {
 
     /// The C library stands in for a driver: another object than this program.
     #[test]
+    #[cfg_attr(miri, ignore = "Miri has no handlers of signals")]
     fn what_a_driver_takes_over_is_put_back() {
         // SAFETY: looks a function up.
         let drivers = unsafe { libc::dlsym(libc::RTLD_DEFAULT, c"abs".as_ptr()) }.expose_provenance();
@@ -321,6 +322,7 @@ mod handler_tests {
     }
 
     #[test]
+    #[cfg_attr(miri, ignore = "Miri has no handlers of signals")]
     fn what_the_application_puts_in_stays() {
         let own = own as extern "C" fn(c_int);
         let before = keep_handlers(|| {
@@ -346,6 +348,7 @@ mod tests {
     }
 
     #[test]
+    #[cfg_attr(miri, ignore = "Miri has no handlers of signals")]
     fn a_missing_library_is_an_error_that_names_it() {
         let error = open(&["libwakegraph-none.so.1", "libwakegraph-none.so"]).err().unwrap();
         assert!(error.contains("libwakegraph-none.so.1") && error.contains("; "), "{error}");
