@@ -512,6 +512,7 @@ mod tests {
     }
 
     #[test]
+    #[cfg_attr(miri, ignore = "Miri ends when an allocation is too large")]
     fn absurd_sizes_are_errors() {
         assert_eq!(HeapBlock::zeroed(0).unwrap_err().kind(), ErrorKind::InvalidSize);
         for len in [usize::MAX, isize::MAX as usize, HeapBlock::MAX_LEN] {
