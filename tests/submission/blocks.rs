@@ -57,7 +57,7 @@ fn a_cancelled_kernel_ends_at_a_block() {
         for threads in [1, 2, 5] {
             CANCELLED.store(0, Ordering::Relaxed);
             let device = workers(threads);
-            let exec = one(&device, cancelled(&device.buffer(MANY).unwrap()), Range::linear(MANY));
+            let exec = one(&device, cancelled(device.buffer(MANY).unwrap()), Range::linear(MANY));
             let submission = exec.submit();
             until_begun(&CANCELLED).await;
             submission.cancel();
@@ -165,8 +165,8 @@ fn other_commands_get_workers_between_blocks() {
         OTHER_RAN.store(false, Ordering::Relaxed);
         HELPED.store(0, Ordering::Relaxed);
         let device = workers(2);
-        let long = one(&device, waits_for_other(&device.buffer(MANY).unwrap()), Range::linear(MANY));
-        let short = one(&device, other(&device.buffer(1).unwrap()), Range::linear(1));
+        let long = one(&device, waits_for_other(device.buffer(MANY).unwrap()), Range::linear(MANY));
+        let short = one(&device, other(device.buffer(1).unwrap()), Range::linear(1));
         let submission = long.submit();
         until_begun(&HELPED).await;
         short.submit().await.unwrap();

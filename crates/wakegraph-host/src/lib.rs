@@ -51,9 +51,9 @@ use std::time::Instant;
 pub use wakegraph_hal::CpuLevel;
 use wakegraph_hal::support::library::OpenDevices;
 use wakegraph_hal::{
-    Backend, Capabilities, ClockSample, CommandBuffer, CommandBufferDesc, CommandKinds, Device,
-    DeviceId, DeviceInfo, Error, ErrorKind, Event, EventDesc, Kernel, KernelDesc, Memory, MemoryDesc,
-    PlainMemory, Progress, Queue, QueueDesc, Result, UpdateCapabilities, UserMemory, setters,
+    Backend, Capabilities, ClockSample, CommandBuffer, CommandBufferDesc, CommandKinds, Device, DeviceId,
+    DeviceInfo, Error, ErrorKind, Event, EventDesc, Kernel, KernelDesc, Memory, MemoryDesc, PlainMemory,
+    Progress, Queue, QueueDesc, Result, UpdateCapabilities, UserMemory, setters,
 };
 
 use events::{HostEvent, clock_at};
@@ -126,7 +126,7 @@ impl HostOptions {
 
     fn name_or_threads(&self) -> String {
         let threads = self.threads_or_cores();
-        self.name.clone().unwrap_or_else(|| format!("Rust code on {threads} threads"))
+        self.name.clone().unwrap_or_else(|| format!("Rust closures on {threads} threads"))
     }
 }
 

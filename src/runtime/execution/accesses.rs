@@ -53,6 +53,11 @@ impl Deref for MergedAccesses {
     }
 }
 
+/// Whether any of these accesses writes.
+pub(crate) fn writes(accesses: &[Access]) -> bool {
+    accesses.iter().any(|access| access.mode.writes())
+}
+
 /// Whether two lists conflict: some byte is used by both and written by one. Both lists are [`merged`].
 pub(crate) fn conflict(ours: &[Access], theirs: &[Access]) -> bool {
     let (mut a, mut b) = (0, 0);

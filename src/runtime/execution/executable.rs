@@ -19,7 +19,7 @@ use crate::util::AdaptiveSpin;
 use crate::util::deferred_drop::{drop_later, drop_unless_nested};
 
 /// Tells executables apart; never reused.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub(crate) struct ExecutableId(u64);
 
 impl ExecutableId {

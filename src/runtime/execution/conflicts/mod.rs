@@ -27,6 +27,7 @@
 #[cfg(all(test, wakegraph_loom))]
 mod model;
 mod register;
+mod users;
 
 use std::sync::Arc;
 
@@ -382,6 +383,24 @@ mod tests {
         let visited = uses_visited() - before;
         assert!(visited < 8 * COMMANDS, "{visited}");
         drop(all);
+    }
+
+    #[test]
+    fn executables_that_read_do_not_look_at_each_other() {
+        const EXECUTABLES: usize = if cfg!(miri) { 50 } else { 300 };
+        let (device, _control) = manual_device();
+        let x = device.buffer::<u32>(4).unwrap();
+        let before = users::tests::VISITED.get();
+        let all: Vec<_> = (0..EXECUTABLES)
+            .map(|_| {
+                let mut graph = Graph::new(&device);
+                graph.copy(&x, device.buffer::<u32>(4).unwrap());
+                graph.finalize().unwrap()
+            })
+            .collect();
+        drop(all);
+        let visited = users::tests::VISITED.get() - before;
+        assert!(visited < 8 * EXECUTABLES, "{visited}");
     }
 
     #[test]

@@ -1,11 +1,11 @@
 //! The register of one allocation: which executables use it, and which uses of it may not have ended.
 
-use std::sync::atomic::{Ordering, fence};
-use std::sync::{Arc, Weak};
+use std::sync::Arc;
 
 use wakegraph_hal::Access;
 
-use crate::runtime::execution::accesses::{MergedAccesses, conflict, covers};
+use super::users::{User, Users};
+use crate::runtime::execution::accesses::{MergedAccesses, conflict, covers, writes};
 use crate::runtime::execution::executable::{ExecutableId, ExecutableInner, ExecutableState};
 use crate::runtime::execution::run::{
     Awaited, Fence, FenceGuard, FenceHolder, GuardAhead, Predecessor, Predecessors,
@@ -15,9 +15,7 @@ use crate::runtime::resource::allocation::Allocation;
 /// The users of one allocation, and its uses that may be in flight: the base of the order between them.
 #[derive(Default)]
 pub(crate) struct Register {
-    users: Vec<User>,
-    /// How many users there have to be before those that are gone are taken out.
-    sweep_at: usize,
+    users: Users,
     /// The number of submissions that still come here without a conflict: where guards were taken, others
     /// follow.
     lingering: u8,
@@ -26,17 +24,6 @@ pub(crate) struct Register {
 
 /// Submissions between two guards of the same memory in a service that takes a guard for each.
 const LINGER: u8 = 8;
-
-/// An executable that uses the allocation.
-struct User {
-    id: ExecutableId,
-    executable: Weak<ExecutableInner>,
-    accesses: MergedAccesses,
-    /// Runs up to this number do not use it so. Those that use it in another way are on record.
-    since: u64,
-    /// Whether its submissions come here, see [`Contested`].
-    is_contested: bool,
-}
 
 impl Register {
     /// Sends the submissions of every other executable that conflicts with these accesses here, and records
@@ -50,11 +37,11 @@ impl Register {
         others: &mut Vec<Arc<ExecutableInner>>,
     ) {
         let Self { users, in_flight, .. } = self;
-        users.retain_mut(|user| {
-            if user.is_contested || by == Some(user.id) || !conflict(&user.accesses, accesses) {
+        users.retain_conflicting(accesses, |user| {
+            if user.is_contested || by == Some(user.id) {
                 return true;
             }
-            let Some(executable) = alive(&user.executable) else { return false };
+            let Some(executable) = user.alive() else { return false };
             // A submission that does not come here yet holds this lock from its start to its end.
             let mut state = executable.state.lock();
             in_flight.record_last(&state, user);
@@ -77,8 +64,7 @@ impl Register {
         others: &mut Vec<Arc<ExecutableInner>>,
     ) {
         let id = executable.id;
-        let known = self.users.iter().position(|user| user.id == id);
-        if known.is_some_and(|at| *self.users[at].accesses == *accesses) {
+        if self.users.get(id).is_some_and(|user| *user.accesses == *accesses) {
             return;
         }
         let accesses = MergedAccesses::from(accesses);
@@ -90,12 +76,7 @@ impl Register {
             state.contested.insert(allocation, &accesses);
         }
         let executable = Arc::downgrade(executable);
-        self.users.push(User { id, executable, accesses, since: state.runs, is_contested });
-        if self.users.len() >= self.sweep_at {
-            self.users.retain(|user| !is_gone(&user.executable));
-            // Doubled, so that on average a new user pays for a few old ones, however many there are.
-            self.sweep_at = 2 * self.users.len() + 8;
-        }
+        self.users.insert(User { id, executable, accesses, since: state.runs, is_contested });
     }
 
     /// Makes known that an executable does not use the allocation any more, except for its runs in flight.
@@ -104,8 +85,7 @@ impl Register {
     }
 
     fn remove(&mut self, id: ExecutableId, state: &mut ExecutableState, allocation: &Arc<Allocation>) {
-        let Some(at) = self.users.iter().position(|user| user.id == id) else { return };
-        let user = self.users.swap_remove(at);
+        let Some(user) = self.users.remove(id) else { return };
         if user.is_contested {
             state.contested.remove(allocation);
         } else {
@@ -116,7 +96,7 @@ impl Register {
     /// Whether something else may conflict with these accesses of an executable now or with a later
     /// submission of it.
     pub(super) fn is_contested(&mut self, id: ExecutableId, accesses: &[Access]) -> bool {
-        self.has_conflicting_user(id, accesses)
+        self.users.conflicts_with(id, accesses)
             || self.in_flight.conflicts(Some(id), accesses).next().is_some()
     }
 
@@ -135,26 +115,9 @@ impl Register {
     /// Lets the executable's submissions pass this register by, until something contests the allocation
     /// again.
     pub(super) fn release(&mut self, id: ExecutableId) {
-        if let Some(user) = self.users.iter_mut().find(|user| user.id == id) {
+        if let Some(user) = self.users.get_mut(id) {
             user.is_contested = false;
         }
-    }
-
-    /// Moves the user that it finds to the front: among many executables that all conflict, the search ends
-    /// at once.
-    fn has_conflicting_user(&mut self, id: ExecutableId, accesses: &[Access]) -> bool {
-        let mut at = 0;
-        while let Some(user) = self.users.get(at) {
-            if is_gone(&user.executable) {
-                self.users.swap_remove(at);
-            } else if user.id != id && conflict(&user.accesses, accesses) {
-                self.users.swap(0, at);
-                return true;
-            } else {
-                at += 1;
-            }
-        }
-        false
     }
 
     #[cfg(test)]
@@ -343,31 +306,6 @@ impl RecordedUses {
             self.record(Predecessor::Run(run), Some(user.id), user.accesses.clone());
         }
     }
-}
-
-fn writes(accesses: &[Access]) -> bool {
-    accesses.iter().any(|access| access.mode.writes())
-}
-
-/// The executable, if there is still a handle to it or a run in flight. If not, what its runs wrote can be
-/// seen.
-fn alive(executable: &Weak<ExecutableInner>) -> Option<Arc<ExecutableInner>> {
-    let alive = executable.upgrade();
-    if alive.is_none() {
-        // A run lets go of its executable when it has ended, and letting go is a release; but an upgrade that
-        // fails is no acquire by itself.
-        fence(Ordering::Acquire);
-    }
-    alive
-}
-
-/// Whether the executable is gone. If it is, what its runs wrote can be seen.
-fn is_gone(executable: &Weak<ExecutableInner>) -> bool {
-    let is_gone = executable.strong_count() == 0;
-    if is_gone {
-        fence(Ordering::Acquire);
-    }
-    is_gone
 }
 
 #[cfg(test)]
