@@ -11,7 +11,7 @@ use std::slice;
 use crate::Range;
 use crate::types::unfold;
 
-/// What a block is made of.
+/// The unit of a block.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum BlockUnit {
     /// Single work-items.
@@ -56,7 +56,7 @@ impl Block {
         &self.range
     }
 
-    /// What the block is made of.
+    /// The unit of the block.
     pub fn unit(&self) -> BlockUnit {
         self.unit
     }
@@ -173,7 +173,7 @@ impl Row {
     }
 }
 
-/// What is written by the work-groups of a block, each its own part.
+/// Memory that the work-groups of a block write, each its own part.
 ///
 /// | elements of the memory | a group's part |
 /// |---|---|
@@ -196,7 +196,7 @@ pub struct GroupParts<'a, T> {
 pub enum Division {
     /// An element for each work-item.
     Items,
-    /// So many elements for each group.
+    /// The same number of elements for each group.
     Share(usize),
 }
 

@@ -74,8 +74,8 @@ pub trait Event: Any + Debug + Send + Sync {
     /// Asks the work that signals it to stop: a [`While`](crate::Command::While) that is reached, or that
     /// runs, begins no further iteration, a kernel that [can be stopped](crate::Kernel::can_be_stopped) no
     /// further part, and the event fails with [`Cancelled`](crate::ErrorKind::Cancelled). Commands behind it
-    /// may still run. Does not block, and does nothing to other work, to [batches](crate::Queue::enqueue_batch), and to later work
-    /// that signals the event.
+    /// may still run. Does not block, and does nothing to other work, to
+    /// [batches](crate::Queue::enqueue_batch), and to later work that signals the event.
     fn stop(&self) {}
 
     /// The times of what it last signalled.

@@ -82,8 +82,8 @@ impl BlockCode {
     /// Code that takes blocks of these units, for ranges of so many dimensions (0 for any).
     ///
     /// # Safety
-    /// The baseline runs on every processor that the program runs on, and each other version on all processors
-    /// of its level.
+    /// The baseline runs on every processor that the program runs on, and each other version on all
+    /// processors of its level.
     #[expect(unsafe_code, reason = "the caller vouches for what the versions need")]
     pub const unsafe fn new(
         unit: BlockUnit,

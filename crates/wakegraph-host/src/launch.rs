@@ -23,7 +23,7 @@ pub(super) trait SharedWork: Sync {
     fn stop(&self);
 }
 
-/// What the worker that runs commands offers to them.
+/// Services of a worker for the commands that it runs.
 pub(super) trait WorkerControl {
     /// Whether loops, and kernels that run in blocks, are to end.
     fn is_stopped(&mut self) -> bool;
@@ -70,8 +70,8 @@ const PRECISE: Duration = Duration::from_micros(2);
 const LONGEST: Duration = Duration::from_micros(200);
 const SHORTEST: Duration = Duration::from_micros(10);
 
-/// How many blocks a worker takes, at least, where there is so much to do: the last ones end at about the same
-/// time.
+/// The least number of blocks for each worker, where there is so much to do: the last ones end at about the
+/// same time.
 const BLOCKS_PER_WORKER: usize = 8;
 
 /// Blocks of more units are a multiple of as many, so that vectors of the same elements lie in the same block

@@ -21,7 +21,7 @@ use crate::sync::{AtomicU8, AtomicU64};
 use crate::util::console;
 use crate::util::metrics::DeviceMetrics;
 
-/// What of a run ends before its end when it is told to stop.
+/// The work of a run that stops on request, before it is done.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 #[repr(u8)]
 pub(crate) enum Stoppable {
@@ -55,7 +55,7 @@ pub(crate) struct RunTemplate {
     /// Whether there is a stream task: runs are then enqueued without locks, because that calls closures of
     /// the user's.
     pub(crate) has_stream_tasks: bool,
-    /// What a deadline can stop on devices, now or after an update that was refused: a [`Stoppable`].
+    /// The work that a deadline can stop on devices, now or after a refused update: a [`Stoppable`].
     pub(crate) stoppable: AtomicU8,
     /// Whether a device is polled.
     pub(crate) polled: bool,

@@ -422,7 +422,7 @@ pub(crate) fn is_idle_hint(device: &Device, command: &hal::Command) -> bool {
     kind.row().has_no_effect && !device.capabilities().commands.contains(kind.as_set())
 }
 
-/// What a deadline can stop of the partitions that run on devices.
+/// The most that a deadline can stop among the partitions on devices.
 pub(super) fn stoppable<'a>(
     source: &Source<'_>,
     plan: &Plan,

@@ -211,7 +211,7 @@ impl Worker<'_> {
     }
 }
 
-/// What a worker offers to the commands of a run.
+/// Services of a worker for the commands of a run.
 struct RunControl<'a> {
     worker: &'a Worker<'a>,
     event: RunEvent<'a>,

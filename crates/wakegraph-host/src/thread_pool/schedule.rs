@@ -89,7 +89,7 @@ struct SerialChain {
 #[derive(Debug, Default)]
 pub(super) struct HostSchedule {
     ready: VecDeque<ReadyItem>,
-    /// What workers run and others may help with.
+    /// Work that others may help with.
     offers: Vec<Offer>,
     join_time: JoinTime,
     runs: Vec<Box<[HostRun; CHUNK]>>,

@@ -10,7 +10,7 @@ use std::time::Instant;
 
 use crate::launch::SharedWork;
 
-/// Counts the helpers of one worker, of which there is one for each worker: a worker shares one work at a time.
+/// Counts the helpers of one worker. Each worker has one of these, as it shares one work at a time.
 #[derive(Debug)]
 pub(super) struct Helpers {
     owner: Thread,
@@ -18,7 +18,7 @@ pub(super) struct Helpers {
 }
 
 impl Helpers {
-    /// Those of the calling thread.
+    /// The helpers of the calling thread.
     pub(super) fn of_current() -> Self {
         Self { owner: thread::current(), count: AtomicUsize::new(0) }
     }

@@ -1,5 +1,5 @@
-//! The executables that use one allocation. Those that only read are apart from those that write: an executable
-//! that reads has no conflict with the thousands that read the same.
+//! The executables that use one allocation. Those that only read are apart from those that write: an
+//! executable that reads has no conflict with the thousands that read the same.
 
 use std::sync::atomic::{Ordering, fence};
 use std::sync::{Arc, Weak};
@@ -47,7 +47,7 @@ impl User {
 /// All of them, each once.
 #[derive(Default)]
 pub(super) struct Users {
-    /// Those that write, and those that only read.
+    /// The users that write, and the users that only read.
     lists: [Vec<User>; 2],
     places: FxHashMap<ExecutableId, Place>,
     /// How many there have to be before those that are gone are taken out.

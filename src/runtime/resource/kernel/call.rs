@@ -170,8 +170,8 @@ impl KernelCall {
             }
             false => {
                 "the bound is the length of the shortest slice, in one dimension unless its code is `each:`: \
-                 launch it over a smaller range or with longer slices, or declare another bound (`range:` in `kernel!`, \
-                 `RawKernel::range_bound`)"
+                 launch it over a smaller range or with longer slices, or declare another bound (`range:` in \
+                 `kernel!`, `RawKernel::range_bound`)"
             }
         };
         Err(Error::new(ErrorKind::InvalidSize, why).help(help))

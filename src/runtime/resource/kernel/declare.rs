@@ -357,7 +357,9 @@ macro_rules! __kernel {
         $crate::__kernel_versions! { @each [$($param)*] [$index] [$($arg),*] $item }
         let (unit, dimensions) = ($crate::kernel::BlockUnit::WorkItem, $crate::__kernel!(@dimensions $index));
         // SAFETY: `__kernel_versions` has compiled each version for its level.
-        let code = unsafe { $crate::kernel::BlockCode::new(unit, dimensions, __wakegraph_baseline, __WAKEGRAPH_VERSIONS) };
+        let code = unsafe {
+            $crate::kernel::BlockCode::new(unit, dimensions, __wakegraph_baseline, __WAKEGRAPH_VERSIONS)
+        };
         let $declared = $declared.blocks(code);
         $crate::__kernel!(@device $declared $($variant $unsafe $source),*)
     }};
@@ -367,7 +369,9 @@ macro_rules! __kernel {
         $crate::__kernel_versions! { @group [$($param)*] [$group] [$($arg),*] $body }
         let unit = $crate::kernel::BlockUnit::WorkGroup;
         // SAFETY: `__kernel_versions` has compiled each version for its level.
-        let code = unsafe { $crate::kernel::BlockCode::new(unit, 0, __wakegraph_baseline, __WAKEGRAPH_VERSIONS) };
+        let code = unsafe {
+            $crate::kernel::BlockCode::new(unit, 0, __wakegraph_baseline, __WAKEGRAPH_VERSIONS)
+        };
         let $declared = $declared.blocks(code);
         $crate::__kernel!(@device $declared $($variant $unsafe $source),*)
     }};
@@ -575,7 +579,8 @@ macro_rules! __kernel_versions {
         #[cfg(target_arch = "x86_64")]
         $crate::__kernel! {
             @block [#[target_feature(
-                enable = "avx2,bmi1,bmi2,f16c,fma,lzcnt,movbe,popcnt,avx512f,avx512bw,avx512cd,avx512dq,avx512vl"
+                enable = "avx2,bmi1,bmi2,f16c,fma,lzcnt,movbe,popcnt",
+                enable = "avx512f,avx512bw,avx512cd,avx512dq,avx512vl"
             )]]
             __wakegraph_x86_64_v4 $($block)*
         }
