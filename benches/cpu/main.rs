@@ -29,6 +29,7 @@
 mod support;
 
 mod kernels;
+mod service;
 mod turns;
 mod workers;
 
@@ -73,6 +74,7 @@ fn main() -> ExitCode {
         bench.rows(&mut report, &format!("product_{n}"), "group", n * n, || bench.product(n));
     }
     workers::rows(&mut report, &bench.runtime);
+    service::rows(&mut report, &bench.runtime);
     report.finish()
 }
 
