@@ -289,6 +289,14 @@ fn a_storm_of_panics_and_cancels_leaves_the_workers_alive() {
 }
 
 #[test]
+fn explain_tells_of_kernels_that_use_all_workers() {
+    let device = workers(2);
+    let exec = one(&device, fails_at(9, device.buffer(4).unwrap()), Range::linear(4));
+    let text = exec.explain().to_string();
+    assert!(text.contains("one after the other; large kernels use all workers"), "{text}");
+}
+
+#[test]
 fn what_is_written_has_an_element_for_each_work_item() {
     let device = workers(1);
     let (x, y) = (device.buffer::<u32>(12).unwrap(), device.buffer::<u32>(16).unwrap());

@@ -168,9 +168,17 @@ impl CommandBuffer for HostCommandBuffer {
                 (CommandBufferState::Recording, commands.len(), ("recording", ""))
             }
             HostContents::Executable(program) => {
-                let lowering = match program.graph().is_some() {
-                    true => ("dependency-counted run", "some of its nodes may run at the same time"),
-                    false => ("in-order run", "its nodes run one after the other"),
+                let is_divided = |command: &Command| matches!(command, Command::Kernel(launch) if launch.kernel.can_be_stopped());
+                let lowering = match (program.graph().is_some(), program.commands().iter().any(is_divided)) {
+                    (true, false) => ("dependency-counted run", "some of its nodes may run at the same time"),
+                    (true, true) => (
+                        "dependency-counted run",
+                        "some of its nodes may run at the same time; large kernels use all workers",
+                    ),
+                    (false, false) => ("in-order run", "its nodes run one after the other"),
+                    (false, true) => {
+                        ("in-order run", "its nodes run one after the other; large kernels use all workers")
+                    }
                 };
                 (CommandBufferState::Executable, program.commands().len(), lowering)
             }
