@@ -68,6 +68,31 @@ fn a_cancelled_kernel_ends_at_a_block() {
     });
 }
 
+endless!(watched, WATCHED);
+
+#[test]
+fn progress_tells_how_much_of_a_kernel_has_begun() {
+    in_both_runtimes(|| async {
+        let device = workers(2);
+        let exec = one(&device, watched(device.buffer(MANY).unwrap()), Range::linear(MANY));
+        for _ in 0..2 {
+            WATCHED.store(0, Ordering::Relaxed);
+            let submission = exec.submit();
+            until_begun(&WATCHED).await;
+            let text = loop {
+                let progress = submission.progress().unwrap();
+                if progress.partitions[0].percent_of_kernel.is_some() {
+                    break progress.to_string();
+                }
+                tokio::task::yield_now().await;
+            };
+            assert!(text.contains("is running, 0 % of a kernel"), "{text}");
+            submission.cancel();
+            submission.await.unwrap_err();
+        }
+    });
+}
+
 endless!(dropped, DROPPED);
 
 #[test]

@@ -78,6 +78,11 @@ pub trait Event: Any + Debug + Send + Sync {
     /// [batches](crate::Queue::enqueue_batch), and to later work that signals the event.
     fn stop(&self) {}
 
+    /// How much of the kernel that runs now has run, in percent, where the device knows.
+    fn percent(&self) -> Option<u8> {
+        None
+    }
+
     /// The times of what it last signalled.
     ///
     /// # Errors

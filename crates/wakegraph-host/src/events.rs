@@ -68,6 +68,10 @@ impl<D: Debug + Send + 'static> Event for HostEvent<D> {
         self.completion.stop();
     }
 
+    fn percent(&self) -> Option<u8> {
+        Some(self.completion.percent.load(Ordering::Relaxed)).filter(|&percent| percent != UNKNOWN)
+    }
+
     fn profile(&self) -> Result<EventProfile> {
         self.completion.profile()
     }
@@ -86,6 +90,9 @@ const TIMED: u8 = 4;
 /// Failed; the error is behind the lock.
 const FAILED: u8 = 5;
 
+/// No kernel that runs in blocks has told how far it is.
+const UNKNOWN: u8 = u8::MAX;
+
 /// Idle, pending, complete or failed; reusable.
 ///
 /// The usual life, from pending to complete with only a notification at the end, is one atomic
@@ -95,6 +102,8 @@ pub(super) struct HostCompletion<D> {
     phase: AtomicU8,
     /// Whether loops are to stop.
     stopped: AtomicBool,
+    /// How much of a kernel that runs in blocks has run.
+    percent: AtomicU8,
     /// Made when the lock is first taken, which most events never do, and kept.
     inner: Mutex<OnDemand<HostCompletionInner<D>>>,
     changed: Condvar,
@@ -125,6 +134,7 @@ impl<D> HostCompletion<D> {
         Self {
             phase: AtomicU8::new(IDLE),
             stopped: AtomicBool::new(false),
+            percent: AtomicU8::new(UNKNOWN),
             inner: Mutex::default(),
             changed: Condvar::new(),
         }
@@ -139,6 +149,9 @@ impl<D> HostCompletion<D> {
         let previous = self.phase.fetch_update(Ordering::AcqRel, Ordering::Relaxed, is_final);
         if previous.is_ok() && self.is_stopped() {
             self.stopped.store(false, Ordering::Relaxed);
+        }
+        if previous.is_ok() && self.percent.load(Ordering::Relaxed) != UNKNOWN {
+            self.percent.store(UNKNOWN, Ordering::Relaxed);
         }
         match previous {
             Ok(FAILED) => {
@@ -157,6 +170,10 @@ impl<D> HostCompletion<D> {
     /// The loops of what is enqueued are to stop.
     fn stop(&self) {
         self.stopped.store(true, Ordering::Relaxed);
+    }
+
+    pub(super) fn set_percent(&self, percent: u8) {
+        self.percent.store(percent, Ordering::Relaxed);
     }
 
     pub(super) fn is_stopped(&self) -> bool {

@@ -21,12 +21,18 @@ pub(super) trait SharedWork: Sync {
 
     /// Leaves undone what no worker has begun, if anything is left.
     fn stop(&self);
+
+    /// How much workers have begun.
+    fn percent(&self) -> u8;
 }
 
 /// Services of a worker for the commands that it runs.
 pub(super) trait WorkerControl {
     /// Whether loops, and kernels that run in blocks, are to end.
     fn is_stopped(&mut self) -> bool;
+
+    /// Steps through `work` until nothing is left, or it is to end.
+    fn step_through(&mut self, work: &dyn SharedWork);
 
     /// Workers of the device.
     fn workers(&self) -> usize;
@@ -101,17 +107,12 @@ pub(super) unsafe fn run_kernel(launch: &KernelLaunch, control: &mut dyn WorkerC
             let helpers = work.helpers_wanted(control.workers(), control.worth_sharing());
             work.workers.store(helpers + 1, Ordering::Relaxed);
             match helpers {
-                0 => step_alone(&work, control),
+                0 => control.step_through(&work),
                 helpers => control.share(&work, helpers),
             }
             work.outcome()
         }
     }
-}
-
-fn step_alone(work: &DividedLaunch<'_>, control: &mut dyn WorkerControl) {
-    while !control.is_stopped() && work.step() {}
-    work.stop();
 }
 
 /// Calls a kernel's code. What it leaves half done is its buffers' contents, and the failed event says so.
@@ -233,6 +234,11 @@ impl SharedWork for DividedLaunch<'_> {
 
     fn stop(&self) {
         self.ends_early.store(true, Ordering::Relaxed);
+    }
+
+    fn percent(&self) -> u8 {
+        let begun = self.next.load(Ordering::Relaxed).min(self.units);
+        (begun as u128 * 100 / self.units.max(1) as u128) as u8
     }
 }
 

@@ -31,6 +31,9 @@ pub struct PartitionProgress {
     pub device: Option<String>,
     /// Where it stands.
     pub state: PartitionState,
+    /// How much of the kernel that runs now has been begun, in percent, if it runs in blocks (`each:`, `group:`
+    /// on the host device) and has more than one.
+    pub percent_of_kernel: Option<u8>,
 }
 
 /// Where a partition of a submission stands.
@@ -118,7 +121,10 @@ impl PartitionProgress {
                 let on: Vec<_> = on.iter().map(|partition| format!("partition {partition}")).collect();
                 write!(f, " waits for {}", on.join(" and "))
             }
-            PartitionState::Running => f.write_str(" is running"),
+            PartitionState::Running => {
+                f.write_str(" is running")?;
+                self.percent_of_kernel.map_or(Ok(()), |percent| write!(f, ", {percent} % of a kernel"))
+            }
             PartitionState::ViewsKept => f.write_str(" has ended, but views of its buffers are kept"),
             PartitionState::Completed => f.write_str(" has ended"),
             PartitionState::Failed => f.write_str(" has failed"),

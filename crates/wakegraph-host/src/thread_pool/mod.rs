@@ -224,16 +224,34 @@ enum RunEvent<'a> {
     Found(Option<Arc<HostEvent<Dependent>>>),
 }
 
-impl WorkerControl for RunControl<'_> {
-    fn is_stopped(&mut self) -> bool {
+impl RunControl<'_> {
+    fn event(&mut self) -> Option<&HostEvent<Dependent>> {
         if let RunEvent::Of(run) = self.event {
             self.event = RunEvent::Found(self.worker.scheduler.event(run));
         }
         match &self.event {
-            RunEvent::Known(event) => event.is_stopped(),
-            RunEvent::Found(event) => event.as_ref().is_some_and(|event| event.is_stopped()),
-            RunEvent::Of(_) => false,
+            RunEvent::Known(event) => Some(event),
+            RunEvent::Found(event) => event.as_deref(),
+            RunEvent::Of(_) => None,
         }
+    }
+}
+
+impl WorkerControl for RunControl<'_> {
+    fn is_stopped(&mut self) -> bool {
+        self.event().is_some_and(|event| event.is_stopped())
+    }
+
+    fn step_through(&mut self, work: &dyn SharedWork) {
+        while !self.is_stopped() && work.step() {
+            let percent = work.percent();
+            if percent < 100
+                && let Some(event) = self.event()
+            {
+                event.set_percent(percent);
+            }
+        }
+        work.stop();
     }
 
     fn workers(&self) -> usize {
@@ -250,8 +268,7 @@ impl WorkerControl for RunControl<'_> {
         // calls meanwhile does not panic.
         let offer = unsafe { Offer::new(work, helpers, most) };
         scheduler.offer(offer);
-        while !self.is_stopped() && work.step() {}
-        work.stop();
+        self.step_through(work);
         scheduler.withdraw(helpers);
         helpers.wait_for_none();
     }

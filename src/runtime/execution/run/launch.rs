@@ -474,6 +474,11 @@ impl Run {
         }
     }
 
+    /// How much of the kernel that a partition runs now has been begun, where its device tells.
+    pub(super) fn percent(&self, partition: usize) -> Option<u8> {
+        self.slots[partition].event()?.percent()
+    }
+
     /// The error of what was stopped says by what: a device does not know.
     pub(super) fn of_deadline(&self, error: Error) -> Error {
         let is_late = self.progress.stops_devices.load(Ordering::SeqCst) && !self.is_cancelled();

@@ -402,6 +402,8 @@ impl RunReport<'_> {
         let partition = |index: usize| {
             let labels = &template.labels;
             let nodes = labels.names(index).map(str::to_owned);
+            let state = self.partition_state(index, is_behind_others);
+            let percent = (state == PartitionState::Running).then(|| self.run.percent(index));
             PartitionProgress {
                 partition: index as u32,
                 nodes: self
@@ -409,7 +411,8 @@ impl RunReport<'_> {
                     .command_label()
                     .map_or_else(|| nodes.collect(), |(name, _)| vec![name.into_owned()]),
                 device: labels.devices[index].as_ref().map(Device::selector).map(str::to_owned),
-                state: self.partition_state(index, is_behind_others),
+                state,
+                percent_of_kernel: percent.flatten(),
             }
         };
         SubmissionProgress {
