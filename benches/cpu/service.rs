@@ -4,8 +4,8 @@
 //! |---|---|---|
 //! | `service_64k_of_rayon` | a pool of as many slots as there are cores, on the host device; 1.0 | a thread, a channel and a oneshot; rayon runs what waits |
 //!
-//! The pool copies a request into its slot and the answer out of it; the thread reads it where it is, and writes
-//! the answer once. Figures are per request.
+//! The pool copies a request into its slot and the answer out of it; the thread reads it where it is, and
+//! writes the answer once. Figures are per request.
 
 use std::future::Future;
 use std::sync::Arc;

@@ -31,8 +31,8 @@ pub struct PartitionProgress {
     pub device: Option<String>,
     /// Where it stands.
     pub state: PartitionState,
-    /// How much of the kernel that runs now has been begun, in percent, if it runs in blocks (`each:`, `group:`
-    /// on the host device) and has more than one.
+    /// How much of the kernel that runs now has been begun, in percent, if it runs in several blocks
+    /// (`each:`, `group:` on the host device).
     pub percent_of_kernel: Option<u8>,
 }
 
