@@ -58,7 +58,7 @@ impl UnitTime {
     /// Records a block. One that was over at once tells more about the clock than about the kernel, so it
     /// only lowers the time.
     fn record(&self, units: usize, took: Duration) {
-        let (old, new) = (self.nanoseconds(), took.as_nanos() as f32 / units as f32);
+        let (old, new) = (self.nanoseconds(), took.as_nanos().max(1) as f32 / units as f32);
         let merged = match () {
             () if old == 0.0 => new,
             () if took < PRECISE => old.min(new),
@@ -103,9 +103,9 @@ pub(super) unsafe fn run_kernel(launch: &KernelLaunch, control: &mut dyn WorkerC
             call(kernel, || function(&launch.range, &mut args))
         }
         HostCode::Blocks(code) => {
-            let work = DividedLaunch::new(launch, kernel, code.version(kernel.level), code.unit());
+            let mut work = DividedLaunch::new(launch, kernel, code.version(kernel.level), code.unit());
             let helpers = work.helpers_wanted(control.workers(), control.worth_sharing());
-            work.workers.store(helpers + 1, Ordering::Relaxed);
+            work.workers = helpers + 1;
             match helpers {
                 0 => control.step_through(&work),
                 helpers => control.share(&work, helpers),
@@ -134,7 +134,8 @@ struct DividedLaunch<'a> {
     run: BlockFn,
     unit: BlockUnit,
     units: usize,
-    workers: AtomicUsize,
+    /// How many work on it.
+    workers: usize,
     /// The first unit that no worker has taken.
     next: AtomicUsize,
     /// Whether the rest is left undone, because of a failure or a stop.
@@ -150,7 +151,7 @@ impl<'a> DividedLaunch<'a> {
             run,
             unit,
             units: unit.count(&launch.range),
-            workers: AtomicUsize::new(1),
+            workers: 1,
             next: AtomicUsize::new(0),
             ends_early: AtomicBool::new(false),
             failure: Mutex::new(None),
@@ -175,10 +176,9 @@ impl<'a> DividedLaunch<'a> {
         if unit == 0.0 {
             return 1;
         }
-        let workers = self.workers.load(Ordering::Relaxed);
-        let each = unit * left as f32 / (workers * BLOCKS_PER_WORKER) as f32;
+        let each = unit * left as f32 / (self.workers * BLOCKS_PER_WORKER) as f32;
         let (shortest, longest) = (SHORTEST.as_nanos() as f32, LONGEST.as_nanos() as f32);
-        let size = match workers {
+        let size = match self.workers {
             1 => longest / unit,
             _ => each.clamp(shortest, longest) / unit,
         } as usize;
