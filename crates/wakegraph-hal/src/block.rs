@@ -196,7 +196,7 @@ pub struct GroupParts<'a, T> {
 pub enum Division {
     /// An element for each work-item.
     Items,
-    /// The same number of elements for each group.
+    /// An equal number of elements for each group.
     Share(usize),
 }
 
