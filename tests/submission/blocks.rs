@@ -118,16 +118,25 @@ fn a_deadline_ends_a_kernel() {
     paused().block_on(async {
         let device = workers(2);
         let buffer = device.buffer::<u8>(MANY).unwrap();
-        let exec = one(&device, late(&buffer), Range::linear(MANY));
-        let submission = exec.prepare().deadline(Instant::now() + Duration::from_secs(1)).submit();
-        until_begun(&LATE).await;
-        advance(Duration::from_secs(2)).await;
-        let error = submission.await.unwrap_err();
-        assert_eq!(error.kind(), ErrorKind::DeadlineExceeded);
-        assert!(error.to_string().contains("the deadline passed while the device was at work"), "{error}");
-        // The guard waits for the end of the run.
-        let _ = buffer.to_vec().await;
-        assert!(LATE.load(Ordering::Relaxed) < MANY);
+        let mut body = Graph::new(&device);
+        body.launch(late(&buffer), Range::linear(MANY));
+        let mut around = Graph::new(&device);
+        around.if_nonzero(&device.buffer_from(&[1]).unwrap(), &body);
+        for exec in [body.finalize().unwrap(), around.finalize().unwrap()] {
+            LATE.store(0, Ordering::Relaxed);
+            let submission = exec.prepare().deadline(Instant::now() + Duration::from_secs(1)).submit();
+            until_begun(&LATE).await;
+            advance(Duration::from_secs(2)).await;
+            let error = submission.await.unwrap_err();
+            assert_eq!(error.kind(), ErrorKind::DeadlineExceeded);
+            assert!(
+                error.to_string().contains("the deadline passed while the device was at work"),
+                "{error}"
+            );
+            // The guard waits for the end of the run.
+            let _ = buffer.to_vec().await;
+            assert!(LATE.load(Ordering::Relaxed) < MANY);
+        }
     });
 }
 

@@ -160,6 +160,9 @@ impl Row {
     }
 
     /// Their elements, of those that [belong](crate::HostArgs::items) to the block.
+    ///
+    /// # Panics
+    /// If these are fewer than the block has.
     #[inline]
     pub fn elements<'a, T>(&self, of_block: &'a mut [T]) -> &'a mut [T] {
         &mut of_block[self.start..][..self.len]

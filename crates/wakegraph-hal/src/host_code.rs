@@ -174,12 +174,16 @@ impl<'a> HostArgs<'a> {
     ///
     /// # Errors
     /// [`InvalidArgument`](ErrorKind::InvalidArgument) when it is not memory, or does not hold
-    /// whole elements of `T`.
+    /// whole elements of `T`, or when these are the arguments of a block and other blocks may write it.
     pub fn read<T: bytemuck::AnyBitPattern>(&mut self) -> Result<&'a [T]> {
         let (address, len, param) = self.memory()?;
+        if self.block.is_some() && is_written(param) {
+            return Err(mismatch(param, "is written by other blocks".into()));
+        }
         let len = elements::<T>(address, len, param)?;
-        // SAFETY: `new`'s caller vouched for the range and that nothing writes it; `elements`
-        // checked size and alignment; every bit pattern is a `T`.
+        // SAFETY: the caller of the constructor vouched for the range and that nothing writes it, but for
+        // other blocks what the kernel writes; `elements` checked size and alignment; every bit pattern is
+        // a `T`.
         Ok(unsafe { std::slice::from_raw_parts(address as *const T, len) })
     }
 
@@ -191,7 +195,7 @@ impl<'a> HostArgs<'a> {
     pub fn write<T: bytemuck::Pod>(&mut self) -> Result<&'a mut [T]> {
         let (address, len, param) = self.written::<T>()?;
         if self.block.is_some() {
-            return Err(mismatch(param, "is asked for as a whole by one block".into()));
+            return Err(mismatch(param, "is shared by several blocks".into()));
         }
         // SAFETY: as in `read`; nothing else accesses the range, and it is handed out once.
         Ok(unsafe { std::slice::from_raw_parts_mut(address as *mut T, len) })
@@ -201,12 +205,12 @@ impl<'a> HostArgs<'a> {
     /// work-items, and those that lie between them.
     ///
     /// # Errors
-    /// As for [`write`](Self::write), and when these are the arguments of no block of work-items, or the
+    /// As for [`write`](Self::write), and when these are not the arguments of a block of work-items, or the
     /// memory does not hold [an element for each](Range::elements).
     pub fn items<T: bytemuck::Pod + Send + Sync>(&mut self) -> Result<&'a mut [T]> {
         let (address, len, param) = self.written::<T>()?;
         let block = self.block.filter(|block| block.unit() == BlockUnit::WorkItem);
-        let block = block.ok_or_else(|| mismatch(param, "is asked for by no block of work-items".into()))?;
+        let block = block.ok_or_else(|| mismatch(param, "is divided among work-items only".into()))?;
         if block.range().elements() != Some(len) {
             return Err(mismatch(param, format!("has {len} elements, not one for each work-item")));
         }
@@ -222,12 +226,12 @@ impl<'a> HostArgs<'a> {
     /// work-groups of the block.
     ///
     /// # Errors
-    /// As for [`write`](Self::write), and when these are the arguments of no block of work-groups, or the
+    /// As for [`write`](Self::write), and when these are not the arguments of a block of work-groups, or the
     /// memory cannot be divided among the groups.
     pub fn groups<T: bytemuck::Pod + Send + Sync>(&mut self) -> Result<GroupParts<'a, T>> {
         let (address, len, param) = self.written::<T>()?;
         let block = self.block.filter(|block| block.unit() == BlockUnit::WorkGroup);
-        let block = block.ok_or_else(|| mismatch(param, "is asked for by no block of work-groups".into()))?;
+        let block = block.ok_or_else(|| mismatch(param, "is divided among work-groups only".into()))?;
         // SAFETY: the caller of `of_block` vouched for the memory of the block's groups; `written` checked
         // size and alignment, and the argument is handed out once.
         let parts = unsafe { GroupParts::new(address as *mut T, len, block) };
@@ -238,7 +242,7 @@ impl<'a> HostArgs<'a> {
     /// The next argument, which is memory that the kernel writes: its address and elements.
     fn written<T>(&mut self) -> Result<(usize, usize, &'a Param)> {
         let (address, len, param) = self.memory()?;
-        if !matches!(&param.kind, ParamKind::Buffer { access, .. } if access.writes()) {
+        if !is_written(param) {
             return Err(mismatch(param, "is declared read-only".into()));
         }
         Ok((address, elements::<T>(address, len, param)?, param))
@@ -295,6 +299,42 @@ fn elements<T>(address: usize, len: usize, param: &Param) -> Result<usize> {
     Ok(len / size)
 }
 
+fn is_written(param: &Param) -> bool {
+    matches!(param.kind, ParamKind::Buffer { access, .. } if access.writes())
+}
+
 fn mismatch(param: &Param, why: String) -> Error {
     Error::new(ErrorKind::InvalidArgument, format!("argument '{}' {why}", param.name))
+}
+
+#[cfg(test)]
+#[expect(unsafe_code, reason = "hands out memory of the test's own")]
+mod tests {
+    use super::*;
+    use crate::{AccessMode, UsmPointer};
+
+    #[test]
+    fn a_block_gets_no_more_than_its_part_of_what_is_written() {
+        let mut memory = [0u32; 8];
+        let address = memory.as_mut_ptr().expose_provenance();
+        // SAFETY: the memory stays until the end of the test.
+        let args = [KernelArg::Usm(unsafe { UsmPointer::new(address, size_of_val(&memory)) })];
+        let kind = ParamKind::Buffer { access: AccessMode::ReadWrite, element_size: 4, element_align: 4 };
+        let params = [Param { name: "x".into(), kind }];
+        let of = |unit| {
+            let block = Block::new(Range::linear(8).local([2]), unit, 1..3);
+            // SAFETY: nothing else uses the memory meanwhile, and one part is alive at a time.
+            unsafe { HostArgs::of_block(&args, &params, block) }
+        };
+        for unit in [BlockUnit::WorkItem, BlockUnit::WorkGroup] {
+            let refused = |error: Error| assert_eq!(error.kind(), ErrorKind::InvalidArgument, "{error}");
+            refused(of(unit).read::<u32>().unwrap_err());
+            refused(of(unit).write::<u32>().unwrap_err());
+        }
+        of(BlockUnit::WorkItem).items::<u32>().unwrap().fill(1);
+        of(BlockUnit::WorkGroup).groups::<u32>().unwrap().next_part().row(0, 0).fill(2);
+        assert!(of(BlockUnit::WorkGroup).items::<u32>().is_err());
+        assert!(of(BlockUnit::WorkItem).groups::<u32>().is_err());
+        assert_eq!(memory, [0, 1, 2, 2, 0, 0, 0, 0]);
+    }
 }

@@ -90,7 +90,7 @@ const TIMED: u8 = 4;
 /// Failed; the error is behind the lock.
 const FAILED: u8 = 5;
 
-/// No kernel that runs in blocks has told how far it is.
+/// In the place of a percentage: no kernel with several blocks runs.
 const UNKNOWN: u8 = u8::MAX;
 
 /// Idle, pending, complete or failed; reusable.

@@ -10,7 +10,7 @@ use parking_lot::Mutex;
 use wakegraph_hal::support::errors::{foreign, stopped_kernel};
 use wakegraph_hal::util::panics::catch;
 use wakegraph_hal::{
-    Block, BlockFn, BlockUnit, CpuLevel, Error, ErrorKind, HostArgs, HostCode, Kernel, KernelDesc,
+    Block, BlockFn, BlockUnit, CpuLevel, Error, ErrorKind, HostArgs, HostCode, HostFn, Kernel, KernelDesc,
     KernelLaunch, Param, Result,
 };
 
@@ -45,8 +45,7 @@ pub(super) trait WorkerControl {
     fn share(&mut self, work: &dyn SharedWork, most: usize);
 }
 
-/// How long a kernel takes for one of its units, as its last blocks did. Wrong only until the next block has
-/// run; 0 until the first has.
+/// The time that a kernel takes for a unit, by its last blocks, in nanoseconds; 0 until the first has run.
 #[derive(Debug, Default)]
 pub(super) struct UnitTime(AtomicU32);
 
@@ -96,15 +95,15 @@ const ALIGNED: usize = 64;
 pub(super) unsafe fn run_kernel(launch: &KernelLaunch, control: &mut dyn WorkerControl) -> Result<()> {
     let kernel = HostKernel::of(&*launch.kernel)?;
     match &kernel.code {
-        HostCode::Whole(function) => {
+        LoadedCode::Whole(function) => {
             // SAFETY: the caller vouched for the memory until the launch returns, and the arguments live no
             // longer.
             let mut args = unsafe { HostArgs::new(&launch.args, kernel.params()) };
             call(kernel, || function(&launch.range, &mut args))
         }
-        HostCode::Blocks(code) => {
-            let mut work = DividedLaunch::new(launch, kernel, code.version(kernel.level), code.unit());
-            let helpers = work.helpers_wanted(control.workers(), control.worth_sharing());
+        LoadedCode::Blocks { unit, run } => {
+            let mut work = DividedLaunch::new(launch, kernel, *run, *unit);
+            let helpers = work.helpers_wanted(control);
             work.workers = helpers + 1;
             match helpers {
                 0 => control.step_through(&work),
@@ -158,16 +157,16 @@ impl<'a> DividedLaunch<'a> {
         }
     }
 
-    /// How many other workers the launch is worth, of so many that there are. A kernel that has never run is
-    /// taken for long.
-    fn helpers_wanted(&self, workers: usize, worth_sharing: Duration) -> usize {
-        let most = workers.min(self.units).saturating_sub(1);
-        let unit = self.kernel.unit_time.nanoseconds();
-        if most == 0 || unit == 0.0 {
-            return most;
+    /// How many other workers the launch is worth. A kernel that has never run is taken for long.
+    fn helpers_wanted(&self, control: &dyn WorkerControl) -> usize {
+        let most = control.workers().min(self.units).saturating_sub(1);
+        let time = self.kernel.unit_time.nanoseconds() * self.units as f32;
+        match () {
+            () if most == 0 || time == 0.0 => most,
+            // Not worth asking the schedule.
+            () if time < SHORTEST.as_nanos() as f32 => 0,
+            () => most.min((time / control.worth_sharing().as_nanos() as f32) as usize),
         }
-        let shares = unit * self.units as f32 / worth_sharing.as_nanos() as f32;
-        most.min(shares as usize)
     }
 
     /// Units of the next block, where so many are left.
@@ -246,14 +245,22 @@ impl SharedWork for DividedLaunch<'_> {
 pub(super) struct HostKernel {
     name: String,
     params: Vec<Param>,
-    code: HostCode,
+    code: LoadedCode,
     max_work_group_size: usize,
-    /// The newest version of the code that the device uses.
-    level: Option<CpuLevel>,
     unit_time: UnitTime,
 }
 
+/// A kernel's code, in the version for this processor.
+enum LoadedCode {
+    Whole(HostFn),
+    Blocks { unit: BlockUnit, run: BlockFn },
+}
+
 impl HostKernel {
+    /// Loads a kernel, in its newest version up to `level` that this processor can run.
+    ///
+    /// # Errors
+    /// [`FeatureNotSupported`](ErrorKind::FeatureNotSupported) when there is no Rust code.
     pub(super) fn load(
         desc: &KernelDesc<'_>,
         max_work_group_size: usize,
@@ -264,8 +271,12 @@ impl HostKernel {
             return Err(Error::new(ErrorKind::FeatureNotSupported, why)
                 .help("add Rust code to the kernel's sources (`each: |i, ...| ...`)"));
         };
+        let code = match code {
+            HostCode::Whole(function) => LoadedCode::Whole(function),
+            HostCode::Blocks(code) => LoadedCode::Blocks { unit: code.unit(), run: code.version(level) },
+        };
         let (name, params) = (desc.name.into(), desc.params.into());
-        Ok(Self { name, params, code, max_work_group_size, level, unit_time: UnitTime::default() })
+        Ok(Self { name, params, code, max_work_group_size, unit_time: UnitTime::default() })
     }
 
     /// The kernel behind the contract's object.
@@ -298,6 +309,6 @@ impl Kernel for HostKernel {
     }
 
     fn can_be_stopped(&self) -> bool {
-        matches!(self.code, HostCode::Blocks(_))
+        matches!(self.code, LoadedCode::Blocks { .. })
     }
 }

@@ -151,6 +151,14 @@ impl HostCommandBuffer {
     }
 }
 
+/// Whether workers may share the command.
+fn is_divided(command: &Command) -> bool {
+    match command {
+        Command::Kernel(launch) => launch.kernel.can_be_stopped(),
+        _ => false,
+    }
+}
+
 impl Drop for HostCommandBuffer {
     fn drop(&mut self) {
         self.pool.release_chain(self.chain);
@@ -168,7 +176,6 @@ impl CommandBuffer for HostCommandBuffer {
                 (CommandBufferState::Recording, commands.len(), ("recording", ""))
             }
             HostContents::Executable(program) => {
-                let is_divided = |command: &Command| matches!(command, Command::Kernel(launch) if launch.kernel.can_be_stopped());
                 let lowering = match (program.graph().is_some(), program.commands().iter().any(is_divided)) {
                     (true, false) => ("dependency-counted run", "some of its nodes may run at the same time"),
                     (true, true) => (

@@ -19,6 +19,7 @@ use crate::runtime::builder::{Graph, merged_accesses};
 use crate::runtime::execution::accesses::merged_by_allocation;
 use crate::runtime::execution::host_task::HostTask;
 use crate::runtime::resource::allocation::{Allocation, View};
+use crate::runtime::resource::device::Device;
 use crate::runtime::resource::kernel::{KernelCall, KernelRef};
 use crate::runtime::resource::scratch::{self, ScratchMemory};
 use crate::sync::{AtomicU32, AtomicU64};
@@ -88,6 +89,23 @@ pub(crate) struct Group {
 pub(crate) struct GroupKey(pub(super) usize);
 
 impl Command {
+    /// A kernel in it that runs in blocks, if there is one, also as long as it is disabled.
+    fn divided_kernel(&self) -> Option<&KernelRef> {
+        match self {
+            Self::Kernel { call, alternatives, .. } => {
+                std::iter::once(&call.kernel).chain(&**alternatives).find(|kernel| kernel.runs_in_blocks())
+            }
+            Self::Control(control) => control.divided.as_ref(),
+            Self::Disabled(command) => command.divided_kernel(),
+            _ => None,
+        }
+    }
+
+    /// Whether the device can end a kernel in it before all of it has run.
+    pub(crate) fn can_be_stopped(&self, device: &Device) -> bool {
+        self.divided_kernel().is_some_and(|kernel| kernel.can_be_stopped(device))
+    }
+
     pub(crate) fn dynamic(&self) -> Option<&Arc<Dynamic>> {
         match self {
             Self::Kernel { dynamic, .. } | Self::HostTask { dynamic, .. } => dynamic.as_ref(),
@@ -193,6 +211,8 @@ pub(crate) struct Control {
     depth: usize,
     /// Command kinds that a device has to support to run it by itself. `None` where no device can.
     on_device: Option<CommandKinds>,
+    /// A kernel of the bodies that runs in blocks, if there is one.
+    divided: Option<KernelRef>,
 }
 
 /// Work of a conditional or a loop.
@@ -251,6 +271,7 @@ impl Control {
             needs_host: false,
             kinds: kind.command_kind().as_set(),
             depth: 0,
+            divided: None,
             allocations: HashMap::new(),
         };
         found.keep(&condition.allocation);
@@ -267,7 +288,8 @@ impl Control {
         }
         let on_device = (!found.needs_host).then_some(found.kinds);
         let allocations = found.allocations.into_values().collect();
-        Ok((Self { condition, kind, allocations, depth, on_device }, found.device))
+        let divided = found.divided;
+        Ok((Self { condition, kind, allocations, depth, on_device, divided }, found.device))
     }
 
     /// Whether the host has to run it, because `device` cannot.
@@ -333,6 +355,7 @@ struct BodyContents {
     needs_host: bool,
     kinds: CommandKinds,
     depth: usize,
+    divided: Option<KernelRef>,
     allocations: HashMap<ResourceId, Arc<Allocation>>,
 }
 
@@ -382,6 +405,7 @@ impl BodyContents {
         self.needs_host |= *self.device.get_or_insert(device) != device;
         // CUDA refuses bodies that copy from or to what another driver has allocated.
         self.needs_host |= command.allocations().any(|allocation| allocation.device().id() != device);
+        self.divided = self.divided.take().or_else(|| command.divided_kernel().cloned());
         match command {
             Command::Control(control) => {
                 self.depth = self.depth.max(control.depth);

@@ -11,7 +11,6 @@ use std::any::Any;
 use std::borrow::Cow;
 use std::collections::hash_map::Entry;
 use std::collections::{BTreeMap, HashMap};
-use std::iter;
 use std::sync::{Arc, OnceLock};
 
 use parking_lot::Mutex;
@@ -430,17 +429,9 @@ pub(super) fn stoppable<'a>(
 ) -> Stoppable {
     let partitions = (0..plan.partitions().len()).filter_map(|at| Some((at, device_of(at)?)));
     let commands = partitions.flat_map(|(at, device)| plan.nodes(at).iter().map(move |&node| (node, device)));
-    let each = commands.map(|(node, device)| match source.command(plan, node) {
-        Some((Command::Control(control), _)) if control.has_loop_on_device() => Stoppable::Loops,
-        Some((Command::Control(_), _)) => Stoppable::Kernels,
-        Some((Command::Kernel { call, alternatives, .. }, _)) => {
-            let mut kernels = iter::once(&call.kernel).chain(&**alternatives);
-            match kernels.any(|kernel| kernel.can_be_stopped(device)) {
-                true => Stoppable::Kernels,
-                false => Stoppable::Nothing,
-            }
-        }
-        _ => Stoppable::Nothing,
+    let each = commands.filter_map(|(node, device)| match source.command(plan, node)?.0 {
+        Command::Control(control) if control.has_loop_on_device() => Some(Stoppable::Loops),
+        command => command.can_be_stopped(device).then_some(Stoppable::Kernels),
     });
     each.max().unwrap_or(Stoppable::Nothing)
 }

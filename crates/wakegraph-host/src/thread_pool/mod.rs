@@ -149,7 +149,7 @@ impl Worker<'_> {
                 return self.scheduler.next_step(&self.parker);
             }
         }
-        self.scheduler.withdraw(help.of());
+        self.scheduler.withdraw(help.helpers());
         drop(help);
         self.scheduler.next_step(&self.parker)
     }

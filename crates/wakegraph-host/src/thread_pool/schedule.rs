@@ -271,9 +271,9 @@ impl HostSchedule {
         self.offers.retain(|offer| !offer.is_of(helpers));
     }
 
-    /// Whether a helper is of more use elsewhere: for a job that waits, or where fewer help.
+    /// Whether a job waits, or an offer with fewer helpers, so that the helper had better leave.
     pub(super) fn has_better(&self, help: &Help) -> bool {
-        let fewer = |offer: &Offer| offer.has_room() && offer.helpers() + 1 < help.of().count();
+        let fewer = |offer: &Offer| offer.has_room() && offer.helpers() + 1 < help.helpers().count();
         !self.ready.is_empty() || self.offers.iter().any(fewer)
     }
 

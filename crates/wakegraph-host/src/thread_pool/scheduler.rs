@@ -186,7 +186,7 @@ impl Scheduler {
         self.schedule.lock().withdraw(helpers);
     }
 
-    /// Whether a helper is of more use elsewhere.
+    /// Whether a helper had better leave, see [`HostSchedule::has_better`].
     pub(super) fn has_better(&self, help: &Help) -> bool {
         self.schedule.lock().has_better(help)
     }

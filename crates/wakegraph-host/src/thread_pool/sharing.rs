@@ -1,6 +1,7 @@
 //! Work that a worker shares with others: it offers the work, does it, and leaves once no helper uses it.
 #![expect(unsafe_code, reason = "lends work of a worker's stack to other workers")]
 
+use std::fmt::{self, Debug};
 use std::hint;
 use std::ptr::NonNull;
 use std::sync::Arc;
@@ -42,7 +43,7 @@ impl Helpers {
     }
 }
 
-/// How often an owner looks before it parks: blocks end within a few microseconds of each other, mostly.
+/// How often an owner checks before it parks: blocks end within a few microseconds of each other, mostly.
 const SPINS: usize = 2000;
 
 /// Work that a worker offers to others, as the schedule holds it.
@@ -89,8 +90,8 @@ impl Offer {
     }
 }
 
-impl std::fmt::Debug for Offer {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+impl Debug for Offer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Offer")
             .field("helpers", &self.helpers)
             .field("most", &self.most)
@@ -114,7 +115,7 @@ impl Help {
         unsafe { self.work.as_ref() }.step()
     }
 
-    pub(super) fn of(&self) -> &Arc<Helpers> {
+    pub(super) fn helpers(&self) -> &Arc<Helpers> {
         &self.helpers
     }
 }
@@ -128,8 +129,8 @@ impl Drop for Help {
     }
 }
 
-impl std::fmt::Debug for Help {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+impl Debug for Help {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Help").field("helpers", &self.helpers).finish_non_exhaustive()
     }
 }

@@ -107,7 +107,7 @@ impl RangeForm {
         self.unit = Some(unit);
     }
 
-    pub(super) fn has_unit(&self) -> bool {
+    pub(super) fn runs_in_blocks(&self) -> bool {
         self.unit.is_some()
     }
 
@@ -155,11 +155,11 @@ fn division_fault(
         .iter()
         .zip(args)
         .filter(|(param, _)| matches!(param.kind, ParamKind::Buffer { access, .. } if access.writes()));
-    let lengths = written.filter_map(|(param, arg)| Some((&param.name, slice_len(param, arg)?)));
+    let mut lengths = written.filter_map(|(param, arg)| Some((&param.name, slice_len(param, arg)?)));
     let elements = range.elements();
     match unit {
         BlockUnit::WorkItem => {
-            let (name, len) = lengths.into_iter().find(|(_, len)| elements != Some(*len))?;
+            let (name, len) = lengths.find(|(_, len)| elements != Some(*len))?;
             let wanted = elements.map_or("too many".into(), |elements| elements.to_string());
             let why = format!(
                 "'{name}' has a length of {len}, and each work-item of `each:` owns one of {wanted} elements"
@@ -167,7 +167,7 @@ fn division_fault(
             Some((why, "launch it over as many work-items as what it writes has elements"))
         }
         BlockUnit::WorkGroup => {
-            let (name, len) = lengths.into_iter().find(|(_, len)| Division::of(*len, range).is_none())?;
+            let (name, len) = lengths.find(|(_, len)| Division::of(*len, range).is_none())?;
             let groups = BlockUnit::WorkGroup.count(range);
             let why = format!("'{name}' has a length of {len}, which {groups} work-groups cannot share");
             Some((why, "pass an element for each work-item, or as many for each work-group"))
@@ -189,7 +189,7 @@ pub(super) enum BoundRule {
     Declared(Arc<Declared>),
 }
 
-pub(super) type Declared = dyn Fn(&mut BoundArgs<'_>) -> Result<RangeBound> + Send + Sync;
+type Declared = dyn Fn(&mut BoundArgs<'_>) -> Result<RangeBound> + Send + Sync;
 
 impl BoundRule {
     pub(super) fn declared(

@@ -114,7 +114,7 @@
 /// ```
 ///
 /// ## Anywhere
-/// What writes elsewhere than in its own part, such as a histogram, is `item:` or `host:`. Both are called on
+/// A kernel that writes outside of its own part, such as a histogram, is `item:` or `host:`. Both are called on
 /// one worker; `host:` may use rayon inside. It has to honour the range, as device code does:
 /// [`Range::items`](crate::Range::items) gives the indices, [`Range::groups`](crate::Range::groups) the
 /// work-groups.
@@ -385,30 +385,8 @@ macro_rules! __kernel {
             block: $crate::kernel::Block,
             args: &mut $crate::kernel::HostArgs<'_>,
         ) -> $crate::Result<()> {
-            fn typed<F>(item: F) -> F
-            where
-                F: ::std::ops::Fn(
-                    $crate::__kernel!(@item_index $index),
-                    $($crate::__kernel!(@gets_item $kind $t)),*
-                ),
-            {
-                item
-            }
             $(let $arg = $crate::__kernel!(@take_items $kind $t, args);)*
-            let item = typed(|$index $(, $param)*| $item);
-            // A call, because the compiler knows of parameters that what is written is not what is read.
-            let run = |row: $crate::kernel::Row, $($arg: $crate::__kernel!(@gets $kind $t)),*| {
-                for at in 0..row.len() {
-                    let x = row.first() + at;
-                    item(
-                        $crate::__kernel!(@index_of $index row x),
-                        $($crate::__kernel!(@lend_item $kind $arg, at)),*
-                    );
-                }
-            };
-            for row in block.rows() {
-                run(row, $($crate::__kernel!(@row $kind $arg, row)),*);
-            }
+            $crate::__kernel!(@rows each block [$(($arg, $kind, $t))*] [$index] [$($param),*] $item);
             ::std::result::Result::Ok(())
         }
     };
@@ -435,20 +413,48 @@ macro_rules! __kernel {
         }
     };
 
+    // The loops over a block's work-items, of `each:` and `item:`.
+    (@rows $form:ident $block:ident
+     [$(($arg:ident, $kind:ident, $t:ty))*] [$index:tt] [$($param:pat_param),*] $item:expr) => {{
+        fn typed<F>(item: F) -> F
+        where
+            F: ::std::ops::Fn(
+                $crate::__kernel!(@item_index $index),
+                $($crate::__kernel!(@gets_item $form $kind $t)),*
+            ),
+        {
+            item
+        }
+        let item = typed(|$index $(, $param)*| $item);
+        // A call, because the compiler knows of parameters that what is written is not what is read.
+        let run = |row: $crate::kernel::Row, $($arg: $crate::__kernel!(@gets $kind $t)),*| {
+            for at in 0..row.len() {
+                let x = row.first() + at;
+                item(
+                    $crate::__kernel!(@index_of $index row x),
+                    $($crate::__kernel!(@lend_item $form $kind $arg, at)),*
+                );
+            }
+        };
+        for row in $block.rows() {
+            run(row, $($crate::__kernel!(@row $form $kind $arg, row)),*);
+        }
+    }};
+
     // One index, or an array of them, as a type that items can name.
     (@item_index [$($index:tt)*]) => { [usize; $crate::__kernel!(@dimensions [$($index)*])] };
     (@item_index $index:tt) => { usize };
     (@index_of [$($index:tt)*] $row:ident $x:ident) => { $row.index($x) };
     (@index_of $index:tt $row:ident $x:ident) => { $x };
 
-    (@gets_item write $t:ty) => { &mut $t };
-    (@gets_item $kind:ident $t:ty) => { $crate::__kernel!(@gets $kind $t) };
+    (@gets_item each write $t:ty) => { &mut $t };
+    (@gets_item $form:ident $kind:ident $t:ty) => { $crate::__kernel!(@gets $kind $t) };
     (@take_items write $t:ty, $args:ident) => { $args.items::<$t>()? };
     (@take_items $kind:ident $t:ty, $args:ident) => { $crate::__kernel!(@get $kind $t, $args) };
-    (@row write $arg:ident, $row:ident) => { $row.elements(&mut *$arg) };
-    (@row $kind:ident $arg:ident, $row:ident) => { $arg };
-    (@lend_item write $arg:ident, $at:expr) => { &mut $arg[$at] };
-    (@lend_item $kind:ident $arg:ident, $at:expr) => { $arg };
+    (@row each write $arg:ident, $row:ident) => { $row.elements(&mut *$arg) };
+    (@row $form:ident $kind:ident $arg:ident, $row:ident) => { $crate::__kernel!(@lend $kind $arg) };
+    (@lend_item each write $arg:ident, $at:ident) => { &mut $arg[$at] };
+    (@lend_item $form:ident $kind:ident $arg:ident, $at:ident) => { $crate::__kernel!(@lend $kind $arg) };
 
     (@gets_group value $t:ty) => { <$t as $crate::kernel::ByValue>::InGroup<'_> };
     (@gets_group read $t:ty) => { &[$t] };
@@ -469,31 +475,10 @@ macro_rules! __kernel {
     (@code $declared:ident [$(($arg:ident, $kind:ident, $t:ty))*]
      item: |$index:tt $(, $param:pat_param)* $(,)?| $item:expr
      $(, $variant:ident : $unsafe:tt $source:tt)* $(,)?) => {{
-        fn typed<F>(item: F) -> F
-        where
-            F: ::std::ops::Fn(
-                $crate::__kernel!(@item_index $index),
-                $($crate::__kernel!(@gets $kind $t)),*
-            ),
-        {
-            item
-        }
         let $declared = $declared.host(move |range, args| {
             $(let $arg = $crate::__kernel!(@get $kind $t, args);)*
-            let item = typed(|$index $(, $param)*| $item);
             let whole = $crate::kernel::Block::whole(*range);
-            let run = |row: $crate::kernel::Row, $($arg: $crate::__kernel!(@gets $kind $t)),*| {
-                for at in 0..row.len() {
-                    let x = row.first() + at;
-                    item(
-                        $crate::__kernel!(@index_of $index row x),
-                        $($crate::__kernel!(@lend $kind $arg)),*
-                    );
-                }
-            };
-            for row in whole.rows() {
-                run(row, $($crate::__kernel!(@lend $kind $arg)),*);
-            }
+            $crate::__kernel!(@rows item whole [$(($arg, $kind, $t))*] [$index] [$($param),*] $item);
             ::std::result::Result::Ok(())
         });
         let $declared = $declared.item_dimensions($crate::__kernel!(@dimensions $index));

@@ -173,9 +173,14 @@ impl KernelRef {
         }
     }
 
+    /// Whether its code for the CPU runs in blocks.
+    pub(crate) fn runs_in_blocks(&self) -> bool {
+        self.form().runs_in_blocks()
+    }
+
     /// Whether a launch on the device can be ended before all of it has run.
     pub(crate) fn can_be_stopped(&self, device: &Device) -> bool {
-        self.form().has_unit() && self.on(device).is_ok_and(|kernel| kernel.can_be_stopped())
+        self.runs_in_blocks() && self.on(device).is_ok_and(|kernel| kernel.can_be_stopped())
     }
 
     /// The kernel as loaded on `device`, from the cache if it is there.
