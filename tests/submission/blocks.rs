@@ -121,7 +121,7 @@ fn a_deadline_ends_a_kernel() {
         let mut body = Graph::new(&device);
         body.launch(late(&buffer), Range::linear(MANY));
         let mut around = Graph::new(&device);
-        around.if_nonzero(&device.buffer_from(&[1]).unwrap(), &body);
+        around.if_nonzero(device.buffer_from(&[1]).unwrap(), &body);
         for exec in [body.finalize().unwrap(), around.finalize().unwrap()] {
             LATE.store(0, Ordering::Relaxed);
             let submission = exec.prepare().deadline(Instant::now() + Duration::from_secs(1)).submit();

@@ -79,10 +79,6 @@ const SHORTEST: Duration = Duration::from_micros(10);
 /// same time.
 const BLOCKS_PER_WORKER: usize = 8;
 
-/// Blocks of more units are a multiple of as many, so that vectors of the same elements lie in the same block
-/// whatever its size is.
-const ALIGNED: usize = 64;
-
 /// Runs a launch.
 ///
 /// # Errors
@@ -177,11 +173,11 @@ impl<'a> DividedLaunch<'a> {
         }
         let each = unit * left as f32 / (self.workers * BLOCKS_PER_WORKER) as f32;
         let (shortest, longest) = (SHORTEST.as_nanos() as f32, LONGEST.as_nanos() as f32);
-        let size = match self.workers {
-            1 => longest / unit,
-            _ => each.clamp(shortest, longest) / unit,
-        } as usize;
-        size.checked_next_multiple_of(if size > ALIGNED { ALIGNED } else { 1 }).unwrap_or(size).max(1)
+        let time = match self.workers {
+            1 => longest,
+            _ => each.clamp(shortest, longest),
+        };
+        ((time / unit) as usize).max(1)
     }
 
     fn take_block(&self) -> Option<Block> {

@@ -114,8 +114,8 @@
 /// ```
 ///
 /// ## Anywhere
-/// A kernel that writes outside of its own part, such as a histogram, is `item:` or `host:`. Both are called on
-/// one worker; `host:` may use rayon inside. It has to honour the range, as device code does:
+/// A kernel that writes outside of its own part, such as a histogram, is `item:` or `host:`. Both are called
+/// on one worker; `host:` may use rayon inside. It has to honour the range, as device code does:
 /// [`Range::items`](crate::Range::items) gives the indices, [`Range::groups`](crate::Range::groups) the
 /// work-groups.
 ///
