@@ -96,6 +96,15 @@ struct Executable {
     /// What it does after all updates that have been settled.
     nodes: Vec<Node>,
     ids: Vec<NodeId>,
+    /// The nodes in an order that follows all edges: one may lead back to a node that was added earlier.
+    order: Vec<usize>,
+}
+
+impl Executable {
+    fn run(&self, memory: &mut Memory) {
+        let nodes: Vec<_> = self.order.iter().map(|&node| self.nodes[node].clone()).collect();
+        model::run(&nodes, memory);
+    }
 }
 
 /// What has been asked for and not been compared with the model yet, in order.
@@ -458,7 +467,8 @@ impl<'a> Program<'a> {
         match graph.finalize_with(options) {
             Ok(exec) => {
                 assert!(!is_wrong, "a wrong graph is finalized: {nodes:?}");
-                self.executables.push(Executable { exec: Some(exec), nodes, ids });
+                let order = order(&graph, &ids);
+                self.executables.push(Executable { exec: Some(exec), nodes, ids, order });
             }
             Err(error) => assert!(is_wrong, "{error}: {nodes:?}"),
         }
@@ -507,7 +517,7 @@ impl<'a> Program<'a> {
             return;
         }
         let executable = self.bytes.below(self.executables.len());
-        let Executable { exec: Some(exec), nodes, ids } = &self.executables[executable] else { return };
+        let Executable { exec: Some(exec), nodes, ids, .. } = &self.executables[executable] else { return };
         if ids.is_empty() {
             return;
         }
@@ -629,7 +639,7 @@ impl<'a> Program<'a> {
                     check_outcome(&result, earlier, submitted.cancelled, nodes);
                     self.outcomes[submitted.number] = Some(result.as_ref().copied().map_err(Error::kind));
                     match result {
-                        Ok(()) => model::run(nodes, &mut self.memory),
+                        Ok(()) => self.executables[submitted.executable].run(&mut self.memory),
                         Err(_) => model::forget(nodes, &mut self.memory),
                     }
                 }
@@ -688,6 +698,21 @@ impl<'a> Program<'a> {
         }
         *expected = std::array::from_fn(|index| Some(elements[index]));
     }
+}
+
+/// The nodes by their indices, each behind all from which an edge leads to it, otherwise as they were added.
+fn order(graph: &Graph, ids: &[NodeId]) -> Vec<usize> {
+    let mut order = Vec::with_capacity(ids.len());
+    while order.len() < ids.len() {
+        let is_next = |node: &usize| {
+            let mut others = (0..ids.len()).filter(|other| other != node && !order.contains(other));
+            !order.contains(node)
+                && !others.any(|other| graph.successors(ids[other]).expect("a node").contains(&ids[*node]))
+        };
+        let next = (0..ids.len()).find(is_next).expect("a graph without cycles");
+        order.push(next);
+    }
+    order
 }
 
 /// Whether a path leads from one node to another.

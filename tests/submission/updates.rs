@@ -370,3 +370,23 @@ fn an_update_that_loads_a_kernel_blocks_no_submission() {
         assert_eq!(block_on(x.to_vec()).unwrap(), [mixed(1, &[2, 1]); 4]);
     });
 }
+
+kernel! {
+    fn add_to(x: &[u32], y: &mut [u32]) { each: |i, x, y| *y += x[i] }
+}
+
+/// Two nodes conflict from an update on only. The edge orders them, not the order in which they were added.
+#[test]
+fn an_update_follows_an_edge_that_leads_back() {
+    let device = device();
+    let [x, y, z] = [1u32, 10, 100].map(|value| device.buffer_from(&[value]).unwrap());
+    let mut graph = Graph::new(&device);
+    let first = graph.launch(add_to(&x, &y), Range::linear(1)).id();
+    let last = graph.launch(add_to(&x, &z), Range::linear(1)).id();
+    graph.make_edge(last, first).unwrap();
+    let exec = finalize(&graph);
+    block_on(exec.update().launch(last, add_to(&z, &x)).apply()).unwrap();
+    block_on(exec.submit()).unwrap();
+    let values = [&x, &y, &z].map(|buffer| block_on(buffer.to_vec()).unwrap()[0]);
+    assert_eq!(values, [101, 111, 100]);
+}
