@@ -6,6 +6,7 @@ use std::ffi::{CString, c_char, c_int, c_uint, c_void};
 use std::ptr;
 use std::sync::Arc;
 
+use wakegraph_hal::support::kernel_cache;
 use wakegraph_hal::support::sources::ProgramCache;
 use wakegraph_hal::support::streams::retry_with_room;
 use wakegraph_hal::{Error, ErrorKind, Result};
@@ -55,6 +56,28 @@ fn compile_now(name: &str, source: &str, options: Options, capability: u32) -> R
     })?;
     let target = CompileTarget::choose(capability, &supported(nvrtc).map_err(broken)?);
     let architecture = target.option();
+    let options: Vec<_> = options.iter().copied().chain([architecture.as_str()]).collect();
+    let compiler = version_of(nvrtc).map_err(broken)?;
+    let line = options.join(" ");
+    let key = [b"cuda", compiler.as_bytes(), line.as_bytes(), source.as_bytes()];
+    kernel_cache::get_or_compile(&key, || run_compiler(nvrtc, name, source, &options, target))
+}
+
+/// The compiler's version, which each of its outputs depends on.
+fn version_of(nvrtc: &Nvrtc) -> Result<String, CudaFailure> {
+    let (mut major, mut minor) = (0, 0);
+    // SAFETY: both pointers are valid for numbers.
+    unsafe { call!(nvrtc, nvrtcVersion(&raw mut major, &raw mut minor)) }?;
+    Ok(format!("{major}.{minor}"))
+}
+
+fn run_compiler(
+    nvrtc: &'static Nvrtc,
+    name: &str,
+    source: &str,
+    options: &[&str],
+    target: CompileTarget,
+) -> Result<Vec<u8>> {
     let text = |text: &str| {
         CString::new(text).map_err(|_| {
             Error::new(ErrorKind::InvalidArgument, format!("kernel '{name}': the source holds a NUL"))
@@ -62,9 +85,9 @@ fn compile_now(name: &str, source: &str, options: Options, capability: u32) -> R
     };
     let program =
         NvrtcCompilation::create(nvrtc, &text(source)?, &text(&format!("{name}.cu"))?).map_err(broken)?;
-    let options = options.iter().copied().chain([architecture.as_str()]);
-    if let Err(failure) = program.compile(&options.map(text).collect::<Result<Vec<_>>>()?) {
+    if let Err(failure) = program.compile(&options.iter().copied().map(text).collect::<Result<Vec<_>>>()?) {
         let log = program.log().unwrap_or_else(|_| "the compiler gave no log".into());
+        let architecture = target.option();
         let why = format!("kernel '{name}' does not compile ({architecture}, code {})", failure.code);
         return Err(Error::new(ErrorKind::Driver, why).caused_by(log));
     }
@@ -253,7 +276,7 @@ fn load_module(context: &Arc<CudaContext>, code: &[u8], kernel: &str) -> Result<
 
 #[cfg(test)]
 mod tests {
-    use wakegraph_hal::dialect;
+    use wakegraph_hal::{KernelCache, dialect};
 
     use super::*;
 
@@ -290,5 +313,33 @@ mod tests {
         assert!(Arc::ptr_eq(&first, &load(1, 90).unwrap()));
         assert!(!Arc::ptr_eq(&first, &load(2, 90).unwrap()));
         assert!(!Arc::ptr_eq(&first, &load(1, 80).unwrap()));
+    }
+
+    /// Where the compiler is installed; it needs no device.
+    #[test]
+    #[cfg(unix)]
+    fn a_later_process_finds_the_code_on_disk() {
+        use std::os::unix::fs::MetadataExt as _;
+        if nvrtc().is_err() {
+            return;
+        }
+        let folder = std::env::temp_dir().join(format!("wakegraph-cuda-kernels-{}", std::process::id()));
+        KernelCache::at(&folder).enable().unwrap();
+        let source = "extern \"C\" __global__ void on_disk(int *x) { *x = 42; }";
+        // Other tests of this process may keep their kernels there, too.
+        let files = || {
+            let files = std::fs::read_dir(&folder).unwrap().map(|file| file.unwrap().metadata().unwrap());
+            files.map(|file| file.ino()).collect::<Vec<_>>()
+        };
+        let first = compile_now("on_disk", source, dialect::CUDA_OPTIONS, 90).unwrap();
+        let kept = files();
+        assert!(!kept.is_empty());
+        let again = compile_now("on_disk", source, dialect::CUDA_OPTIONS, 90).unwrap();
+        assert_eq!(first, again);
+        // A compilation would have replaced the file.
+        let now = files();
+        assert!(kept.iter().all(|file| now.contains(file)));
+        KernelCache::disable();
+        std::fs::remove_dir_all(folder).unwrap();
     }
 }

@@ -139,6 +139,7 @@ pub use queue::{
 // Without links: rustdoc crashes on links in the comment of a re-export from another crate while this
 // module is private.
 pub use smallvec::SmallVec;
+pub use support::kernel_cache::KernelCache;
 pub use types::{
     Access, AccessMode, BoxError, CommandBufferId, CommandHandle, CommandKind, CommandKinds, DeviceId, Error,
     ErrorKind, Fault, KindPlace, KindRow, Pitch, Range, RangeBound, Rect, ResourceId, Result, SyncPoint,

@@ -5,6 +5,7 @@ use std::ffi::{CString, c_char, c_int};
 use std::ptr;
 use std::sync::Arc;
 
+use wakegraph_hal::support::kernel_cache;
 use wakegraph_hal::support::sources::ProgramCache;
 use wakegraph_hal::support::streams::retry_with_room;
 use wakegraph_hal::{Error, ErrorKind, Result};
@@ -34,7 +35,11 @@ pub(super) fn compile(name: &str, source: &str, architecture: &str) -> Result<Ar
 
 /// The compiler that suits the driver.
 fn hiprtc() -> Result<&'static Hiprtc, &'static str> {
-    sys::hiprtc(|| driver().ok().and_then(|driver| version(driver).ok()))
+    sys::hiprtc(driver_version)
+}
+
+fn driver_version() -> Option<c_int> {
+    driver().ok().and_then(|driver| version(driver).ok())
 }
 
 fn compile_now(name: &str, source: &str, architecture: &str) -> Result<Vec<u8>> {
@@ -46,6 +51,13 @@ fn compile_now(name: &str, source: &str, architecture: &str) -> Result<Vec<u8>> 
         );
         Error::new(ErrorKind::Unavailable, why).help(remedy).caused_by(reason.to_owned())
     })?;
+    // The compiler is a part of the driver's release.
+    let release = driver_version().unwrap_or_default().to_string();
+    let key = [b"hip", release.as_bytes(), architecture.as_bytes(), source.as_bytes()];
+    kernel_cache::get_or_compile(&key, || run_compiler(hiprtc, name, source, architecture))
+}
+
+fn run_compiler(hiprtc: &'static Hiprtc, name: &str, source: &str, architecture: &str) -> Result<Vec<u8>> {
     let c_string = |text: &str| {
         CString::new(text).map_err(|_| {
             Error::new(ErrorKind::InvalidArgument, format!("kernel '{name}': the source holds a NUL"))

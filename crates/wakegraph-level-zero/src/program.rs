@@ -8,6 +8,7 @@ use std::ptr;
 use std::sync::Arc;
 
 use parking_lot::Mutex;
+use wakegraph_hal::support::kernel_cache;
 use wakegraph_hal::support::launch::no_variant;
 use wakegraph_hal::support::sources::ProgramCache;
 use wakegraph_hal::support::spirv;
@@ -184,6 +185,19 @@ fn compile_now(kernel: &str, source: &str, language: Language, product: u32) -> 
             .help("install it (package intel-ocloc), or give SPIR-V")
             .caused_by(reason.to_owned())
     })?;
+    // The compiler does not tell its version, but every driver takes SPIR-V of an older one.
+    let options = format!("{} {product:#x}", language.option().to_string_lossy());
+    let key = [b"level zero", options.as_bytes(), source.as_bytes()];
+    kernel_cache::get_or_compile(&key, || run_compiler(ocloc, kernel, source, language, product))
+}
+
+fn run_compiler(
+    ocloc: &'static Ocloc,
+    kernel: &str,
+    source: &str,
+    language: Language,
+    product: u32,
+) -> Result<Vec<u8>> {
     let (code, outputs) = OclocOutputs::of(ocloc, source, language, product);
     let binary = outputs.with_ending(".spv").filter(|_| code == 0);
     binary.map(<[u8]>::to_vec).ok_or_else(|| {

@@ -6,6 +6,7 @@
 //! | [`command_list`] | a command-buffer of operations, for drivers that take one call for each: lowering, recording, updates |
 //! | [`streams`] | the common part of drivers with streams and events |
 //! | [`graphs`] | the common part of drivers with graphs of explicit nodes |
+//! | [`kernel_cache`] | compiled kernels on disk, for processes that start again |
 //! | [`launch`] | the geometry and the arguments of launches, and the declarations of kernels |
 //! | [`sources`] | the parameters that a kernel's source must have, and programs that are compiled once |
 //! | [`spirv`] | checks the frame of SPIR-V modules, and reads the parameters of their kernels |
@@ -18,6 +19,7 @@
 pub mod command_list;
 pub mod errors;
 pub mod graphs;
+pub mod kernel_cache;
 pub mod launch;
 pub mod library;
 pub mod memory;

@@ -55,7 +55,7 @@ pub use raw::{RawCall, RawKernel};
 use wakegraph_hal::{self as hal, KernelDesc, Range, Result};
 #[doc(hidden)]
 pub use wakegraph_hal::{Block, BlockCode, BlockFn, BlockUnit, CpuLevel, Row};
-pub use wakegraph_hal::{HostArgs, KernelSources, Param, ParamKind, Part, RangeBound};
+pub use wakegraph_hal::{HostArgs, KernelCache, KernelSources, Param, ParamKind, Part, RangeBound};
 
 use crate::runtime::resource::device::Device;
 
