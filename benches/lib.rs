@@ -6,6 +6,4 @@
 mod pages {
     #[doc = include_str!("../docs/interop.md")]
     mod interop {}
-    #[doc = include_str!("../README.md")]
-    mod readme {}
 }
