@@ -108,7 +108,7 @@ impl Device {
     /// [`import`](Self::import) them.
     ///
     /// It is used as any other buffer. A device of the application's own context is opened by
-    /// [`open_in_context`](crate::backend::opencl::open_in_context).
+    /// `backend::opencl::open_in_context`.
     ///
     /// # Errors
     /// [`FeatureNotSupported`](ErrorKind::FeatureNotSupported) where memory has no such handles;
