@@ -9,14 +9,28 @@ use crate::runtime::builder::Graph;
 use crate::runtime::resource::device::Device;
 use crate::runtime::resource::kernel::KernelCall;
 
-/// A node just added: gives it a name, more predecessors, another device. Dropping it does nothing;
-/// the node stays.
+/// A node that has just been added, to be named, ordered after others, or put on another device.
+/// Dropping it does nothing; the node stays.
 ///
 /// It borrows the graph, so it is gone before the next node is added: keep its [`id`](Self::id)
 /// where later nodes are to come after it. Edges that follow from buffers need no id.
 ///
 /// What goes wrong here is kept by the graph and comes out of [`finalize`](Graph::finalize), as for
 /// the call that added the node.
+///
+/// ```
+/// use wakegraph::{Device, Graph};
+///
+/// # fn main() -> wakegraph::Result<()> {
+/// let device = Device::open("host")?;
+/// let (x, y) = (device.buffer::<u32>(4)?, device.buffer::<u32>(4)?);
+/// let mut graph = Graph::new(&device);
+/// let clear = graph.fill(&x, 0).name("clear").id();
+/// let other = graph.fill(&y, 1).after([clear]).id(); // by hand, as they share no memory
+/// assert_eq!(graph.predecessors(other)?, [clear]);
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Debug)]
 pub struct NodeBuilder<'g> {
     graph: &'g mut Graph,

@@ -23,6 +23,26 @@ use crate::runtime::resource::scratch::GraphMemory;
 /// [`submit`](Self::submit) is ordered after the first, without anybody waiting in between.
 /// Different executables overlap freely, except where they use the same memory in conflicting ways:
 /// then they run in the order of their submissions.
+///
+/// ```
+/// use wakegraph::{Device, Graph};
+///
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> wakegraph::Result<()> {
+/// let device = Device::open("host")?;
+/// let (x, out) = (device.buffer_from(&[7u32; 3])?, device.host_buffer::<u32>(3)?);
+/// let mut graph = Graph::new(&device);
+/// graph.copy(&x, &out);
+///
+/// let exec = graph.finalize()?;
+/// let first = exec.submit();
+/// let second = exec.submit(); // runs after the first, which nobody has awaited yet
+/// second.await?;
+/// assert!(first.is_finished());
+/// println!("{}", exec.explain()); // why it runs as it does
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Clone)]
 pub struct ExecutableGraph {
     pub(crate) inner: ExecutableHandle,

@@ -31,6 +31,29 @@ use crate::runtime::execution::submission_queue::SubmissionQueue;
 ///
 /// # Cancel safety
 /// Cancel safe. `&mut submission` can be awaited, for instance in `select!`, and awaited again.
+///
+/// # Examples
+/// ```
+/// use std::time::Duration;
+///
+/// use wakegraph::{Device, Graph};
+///
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> wakegraph::Result<()> {
+/// let device = Device::open("host")?;
+/// let x = device.buffer::<u32>(4)?;
+/// let mut graph = Graph::new(&device);
+/// graph.fill(&x, 1);
+/// let exec = graph.finalize()?;
+///
+/// // After a second, the timeout drops the submission, and what has not started never does.
+/// match tokio::time::timeout(Duration::from_secs(1), exec.submit().cancel_on_drop()).await {
+///     Ok(result) => result?,
+///     Err(_elapsed) => println!("too late"),
+/// }
+/// # Ok(())
+/// # }
+/// ```
 #[must_use = "the work runs, but a failure goes unnoticed; await it, or drop it to detach"]
 pub struct Submission {
     wait: RunWait,
@@ -196,6 +219,22 @@ impl Drop for Submission {
 ///
 /// A command that a queue records becomes a node of a graph, and runs only when the graph does. Its event
 /// knows the [node](Self::node). Other recorded commands can depend on it; to await it is an error.
+///
+/// ```
+/// use wakegraph::Device;
+///
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> wakegraph::Result<()> {
+/// let device = Device::open("host")?;
+/// let (x, y) = (device.buffer::<u32>(2)?, device.buffer::<u32>(2)?);
+/// let (left, right) = (device.queue()?, device.queue()?);
+/// let filled = left.fill(&x, 1);
+/// let copied = right.after([&filled]).copy(&x, &y);
+/// copied.wait().await?; // or `copied.await`, which uses up the handle
+/// assert!(filled.is_finished());
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Clone, Debug)]
 pub struct Event(EventKind);
 

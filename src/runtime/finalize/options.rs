@@ -1,16 +1,30 @@
-//! Options for finalizing a graph.
+//! Choices that a caller makes when a graph is finalized.
 
 use wakegraph_hal::{Priority, setters};
 
 use crate::plan::{ExecutionOrder, PartitionPolicy};
 
-/// Options for finalizing a graph.
+/// Options of [`Graph::finalize_with`](crate::Graph::finalize_with): how a graph is split and ordered, and what its
+/// executable can do.
+///
+/// ```
+/// use wakegraph::{Device, FinalizeOptions, Graph};
+///
+/// # fn main() -> wakegraph::Result<()> {
+/// let device = Device::open("host")?;
+/// let mut graph = Graph::new(&device);
+/// graph.fill(&device.buffer::<u32>(4)?, 1);
+/// let exec = graph.finalize_with(FinalizeOptions::new().updatable(true).profiling(true))?;
+/// # drop(exec);
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 #[non_exhaustive]
 pub struct FinalizeOptions {
     /// Policy for grouping nodes into partitions.
     pub partition: PartitionPolicy,
-    /// In which order a partition's commands are appended.
+    /// Order in which a partition's commands are appended.
     pub order: ExecutionOrder,
     /// Run every partition's commands one after the other, without sync-points: a hint for graphs
     /// with little to run side by side.

@@ -19,6 +19,19 @@ use crate::runtime::resource::device::Device;
 ///
 /// New memory is zeroed. (Buffers of [`Graph::scratch`](crate::Graph::scratch) have memory only
 /// while their graph runs, and what is in it then is undefined.)
+///
+/// ```
+/// use wakegraph::Device;
+///
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> wakegraph::Result<()> {
+/// let device = Device::open("host")?;
+/// let x = device.buffer::<f32>(4)?;
+/// x.slice(1..3)?.write(&[2.0, 3.0]).await?;
+/// assert_eq!(x.to_vec().await?, [0.0, 2.0, 3.0, 0.0]);
+/// # Ok(())
+/// # }
+/// ```
 pub struct Buffer<T> {
     view: View,
     elements: PhantomData<fn() -> T>,

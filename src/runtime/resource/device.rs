@@ -30,6 +30,19 @@ use crate::util::panics::catch;
 /// can neither open devices nor submit, which fails with [`Unavailable`](ErrorKind::Unavailable). Fork
 /// before the first device is opened, or start the child as a program of its own. What was in flight when
 /// the process was forked ends in the parent only, so the child awaits nothing of it.
+///
+/// ```
+/// use wakegraph::Device;
+///
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> wakegraph::Result<()> {
+/// let device = Device::best()?; // or Device::open("cuda:H200"), Device::open("host")
+/// println!("{} is {}", device.selector(), device.info().name);
+/// let x = device.buffer_from(&[1u32, 2, 3])?;
+/// assert_eq!(x.to_vec().await?, [1, 2, 3]);
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Clone)]
 pub struct Device {
     inner: Arc<DeviceInner>,

@@ -20,6 +20,24 @@ use crate::runtime::resource::host_pool::HostPoolStats;
 /// conflict, and which later submissions wait for: no data race is possible.
 ///
 /// New memory is zeroed.
+///
+/// ```
+/// use wakegraph::{Device, Graph};
+///
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> wakegraph::Result<()> {
+/// let device = Device::open("host")?;
+/// let (input, x) = (device.host_buffer::<u32>(3)?, device.buffer::<u32>(3)?);
+/// let mut graph = Graph::new(&device);
+/// graph.copy(&input, &x);
+/// let exec = graph.finalize()?;
+///
+/// input.write().await.copy_from_slice(&[1, 2, 3]); // the guard is dropped before the submission
+/// exec.submit().await?;
+/// assert_eq!(x.to_vec().await?, [1, 2, 3]);
+/// # Ok(())
+/// # }
+/// ```
 pub struct HostBuffer<T> {
     view: View,
     elements: PhantomData<fn() -> T>,

@@ -15,6 +15,23 @@ pub type BoxError = Box<dyn std::error::Error + Send + Sync + 'static>;
 /// Cheap to clone: everyone who awaits a failed submission gets the same error. [`kind`](Self::kind)
 /// says what happened, [`fault`](Self::fault) whose fault it is, and
 /// [`source`](std::error::Error::source) what caused it.
+///
+/// ```
+/// use wakegraph::{Device, ErrorKind, Fault, Graph};
+///
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> wakegraph::Result<()> {
+/// let device = Device::open("host")?;
+/// let mut graph = Graph::new(&device);
+/// graph.host_task((), async |()| Err::<(), _>("no answer")).name("ask");
+///
+/// let error = graph.finalize()?.submit().await.unwrap_err();
+/// assert_eq!(error.kind(), ErrorKind::HostTaskFailed);
+/// assert_eq!(error.fault(), Fault::Caller);
+/// assert!(error.to_string().contains("'ask'"));
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Clone, thiserror::Error)]
 #[error(transparent)]
 pub struct Error(Arc<ErrorInner>);

@@ -17,9 +17,31 @@ use crate::runtime::execution::submit::{refused, submit_after};
 use crate::runtime::resource::raw_memory::NativeEvent;
 use crate::util::deferred_drop::Failure;
 
-/// A submission in preparation: its wait list.
+/// A submission in preparation: what it waits for, and until when it may start.
 ///
 /// Nothing happens before [`submit`](Self::submit).
+///
+/// ```
+/// use std::time::{Duration, Instant};
+///
+/// use wakegraph::{Device, Graph};
+///
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> wakegraph::Result<()> {
+/// let device = Device::open("host")?;
+/// let (x, y) = (device.buffer::<u32>(4)?, device.buffer::<u32>(4)?);
+/// let (mut first, mut second) = (Graph::new(&device), Graph::new(&device));
+/// first.fill(&x, 1);
+/// second.fill(&y, 2);
+/// let (first, second) = (first.finalize()?, second.finalize()?);
+///
+/// let earlier = first.submit();
+/// let soon = Instant::now() + Duration::from_secs(60);
+/// second.prepare().after(&earlier).deadline(soon).submit().await?;
+/// assert!(earlier.is_finished());
+/// # Ok(())
+/// # }
+/// ```
 #[must_use = "nothing happens before `submit`"]
 pub struct SubmitBuilder<'a> {
     executable: &'a Arc<ExecutableInner>,
