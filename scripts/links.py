@@ -2,7 +2,7 @@
 """Checks the links of the rendered documentation (target/doc) and of the Markdown pages of the repository.
 
 Prints each link that leads nowhere: to no file, to no heading or item of its page, or by a name that the page does not
-define. Links to other hosts are not followed. `cargo doc` comes first; only the pages of this workspace are read.
+define; and each file that a Markdown page names and that is not there. Links to other hosts are not followed. `cargo doc` comes first; only the pages of this workspace are read.
 """
 
 import html
@@ -15,6 +15,7 @@ from urllib.parse import unquote
 
 ROOT = Path(__file__).resolve().parent.parent
 RENDERED = ROOT / "target/doc"
+NAMED_FILE = re.compile(r"`((?:src|crates|docs|examples|tests|benches|scripts)/[\w./-]+)")
 ELSEWHERE = re.compile(r"[a-z][a-z0-9+.-]*:|//", re.IGNORECASE)
 
 
@@ -53,6 +54,10 @@ def markdown_pages():
 
 
 def dead_in_markdown(page):
+    # `NAME` stands for what the reader chooses; tests are named without the ending of their file.
+    for name in dict.fromkeys(NAMED_FILE.findall(page.read_text())):
+        if "NAME" not in name and not any((ROOT / (name + ending)).exists() for ending in ("", ".rs")):
+            yield f"{page.relative_to(ROOT)}: there is no {name}"
     text = prose(page.read_text())
     defined = dict(re.findall(r"^ {0,3}\[([^\]]+)\]:\s+(\S+)", text, re.MULTILINE))
     used = re.findall(r"\]\[([^\]]+)\]", text)
