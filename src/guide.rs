@@ -109,11 +109,11 @@ page! {
     "[`interop`](crate::interop), [`dlpack`], [`Device::import`], [`Graph::native`], [`Graph::stream_task`]."
 }
 page! {
-    /// What ran when, on the host and on all devices, on one clock.
+    /// Runs of the host and of all devices on one clock, for a viewer or as a picture.
     timeline: include_str!("../docs/timeline.md");
     "[`Timeline`](crate::timeline::Timeline), [`Device::profile`].",
     concat!(
-        "\n\n<div style=\"overflow-x: auto\">\n",
+        "\n\n## The picture\n\n<div style=\"overflow-x: auto\">\n",
         include_str!("../docs/images/photo-timeline.svg"),
         "\n</div>\n"
     )

@@ -146,7 +146,7 @@ pub mod memory {
 }
 
 pub mod profile {
-    //! Where the time goes, and why.
+    //! Explanations, progress and times: where the time goes, and why.
     //!
     //! | question | answer |
     //! |---|---|

@@ -87,7 +87,7 @@ impl NodeId {
         self.index as usize
     }
 
-    /// This node of a graph that was added to another one as the sub-graph node `sub_graph`.
+    /// Path to this node in a graph that was added to another one as the sub-graph node `sub_graph`.
     pub fn within(self, sub_graph: NodeId) -> NodePath {
         NodePath::from(self).within(sub_graph)
     }

@@ -24,7 +24,7 @@ pub enum Instruction<'a> {
     Append {
         /// The planned node.
         node: u32,
-        /// Its sync-points: the appends since the last `Begin` that it waits for, counting from 0.
+        /// Sync-points: the appends since the last `Begin` that it waits for, counting from 0.
         waits: &'a [u32],
     },
     /// Finalize the current command-buffer.

@@ -88,7 +88,7 @@ use wakegraph_hal::{CommandKinds, DeviceId, Error, ErrorKind, Result};
 
 use crate::graph::{Graph, Payload};
 
-/// How a graph runs: its partitions, the nodes of each, and the dependencies between them.
+/// Plan of a graph: its partitions, the nodes of each, and the dependencies between them.
 ///
 /// *Planned nodes* are numbered. [`origin`](Self::origin) maps such a number to a node of a graph.
 /// Without sub-graphs the number is the node's index in the graph. Empty nodes are not planned,
@@ -112,7 +112,7 @@ pub struct Plan {
 /// A set of nodes that runs on one device without the host's help, or one stream task, or one host task.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Partition {
-    /// Where it runs.
+    /// Place where it runs.
     pub kind: PartitionKind,
     /// Whether its nodes run one after the other, in the order of [`Plan::nodes`], without sync-points.
     pub in_order: bool,
@@ -120,14 +120,14 @@ pub struct Partition {
     pub queue: u16,
 }
 
-/// Where a partition runs.
+/// Place where a partition runs.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum PartitionKind {
-    /// On a device, as one command-buffer.
+    /// A device, as one command-buffer.
     Device(DeviceId),
-    /// On a device, live: a stream task, whose closure is called in every submission.
+    /// A device, live: a stream task, whose closure is called in every submission.
     StreamTask(DeviceId),
-    /// On the host, as one task.
+    /// The host, as one task.
     HostTask,
 }
 
@@ -141,7 +141,7 @@ impl PartitionKind {
     }
 }
 
-/// Where a planned node comes from: a node of one instance of a graph.
+/// Origin of a planned node: a node of one instance of a graph.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct Origin {
     /// Index into [`Plan::instances`].

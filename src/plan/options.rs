@@ -1,7 +1,7 @@
 //! The options of a plan.
 
-/// How device nodes are grouped into partitions. Every host task and every stream task is a partition of its
-/// own.
+/// Rule by which device nodes are grouped into partitions. Every host task and every stream task is a
+/// partition of its own.
 ///
 /// A partition of device nodes is one command-buffer. It starts when all nodes of other partitions that any
 /// of its nodes depends on have ended, and other partitions wait for the whole of it. So a node may wait for
@@ -19,9 +19,9 @@ pub enum PartitionPolicy {
     /// Nodes of one device with the same number of crossings behind them share a partition: the fewest
     /// partitions, at the price of false waits between branches.
     Fewest,
-    /// As [`Signature`](Self::Signature), split further by the host tasks that come after. In addition no
-    /// host task waits for any node that is not its ancestor, at the price of more partitions. A device node
-    /// may still wait for other device nodes.
+    /// Splits as [`Signature`](Self::Signature) does, and further by the host tasks that come after. In
+    /// addition no host task waits for any node that is not its ancestor, at the price of more partitions. A
+    /// device node may still wait for other device nodes.
     Eager,
 }
 

@@ -1,4 +1,4 @@
-//! Why a partition is one of its own: what tells it from its neighbour on the same device.
+//! Reasons why a partition is one of its own: what tells it from its neighbour on the same device.
 //!
 //! Reads the finished plan only, so that plans need not remember it.
 
@@ -6,18 +6,18 @@ use std::collections::BTreeSet;
 
 use super::{PartitionKind, PartitionPolicy, Plan};
 
-/// Why a partition is one of its own: [`Plan::separation`]. Numbers are of partitions.
+/// Reason why a partition is one of its own: [`Plan::separation`]. Numbers are of partitions.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 #[non_exhaustive]
 pub enum Separation {
     /// The host runs it: a host task, or a conditional or loop that its device cannot drive. Each is a
     /// partition of its own.
     Host,
-    /// It is a stream task. Each is a partition of its own.
+    /// The partition is a stream task. Each is a partition of its own.
     StreamTask,
     /// No partition of its device comes before it.
     FirstOnDevice,
-    /// It waits for `partitions`, and `other`, an earlier partition of its device, does not.
+    /// The partition waits for `partitions`, and `other`, an earlier partition of its device, does not.
     WaitsFor {
         /// Host tasks, stream tasks, and partitions of other devices.
         partitions: Vec<u32>,
@@ -31,16 +31,16 @@ pub enum Separation {
         /// The neighbour.
         other: u32,
     },
-    /// It and `other`, an earlier partition of its device, wait for the same `partitions`, but for results of
-    /// different nodes there.
+    /// The partition and `other`, an earlier partition of its device, wait for the same `partitions`, but for
+    /// results of different nodes there.
     OtherResults {
         /// Host tasks, stream tasks, and partitions of other devices.
         partitions: Vec<u32>,
         /// The neighbour.
         other: u32,
     },
-    /// Only one of it and `other`, an earlier partition of its device, is waited for by `host_tasks`:
-    /// [`Eager`](PartitionPolicy::Eager) keeps the two apart.
+    /// Only one of the partition and `other`, an earlier partition of its device, is waited for by
+    /// `host_tasks`: [`Eager`](PartitionPolicy::Eager) keeps the two apart.
     HostTasksAfter {
         /// The host tasks.
         host_tasks: Vec<u32>,
@@ -59,7 +59,7 @@ const BACK: EdgeDirection = EdgeDirection { next: Plan::predecessors, is_beyond:
 const FORTH: EdgeDirection = EdgeDirection { next: Plan::successors, is_beyond: |at, bound| at > bound };
 
 impl Plan {
-    /// Why a partition is one of its own.
+    /// Returns the reason why a partition is one of its own.
     ///
     /// # Panics
     /// If there is no such partition.

@@ -211,7 +211,7 @@ impl<I: Send + 'static, R: Send + 'static> CallBuilder<'_, I, R> {
         Self { key: self.batcher.inner.keys().hash_one(key), ..self }
     }
 
-    /// As [`Batcher::call`].
+    /// Calls as [`Batcher::call`] does.
     ///
     /// # Errors
     /// As [`Batcher::call`].

@@ -275,9 +275,9 @@ pub struct AcquireBuilder<'a, T> {
 }
 
 impl<T: Send + 'static> AcquireBuilder<'_, T> {
-    /// How urgent the request is among those that wait for a slot. As long as a more urgent one waits, a less
-    /// urgent one does not get its turn. How urgent the slot's work is on its device is decided where its
-    /// executable is [finalized](crate::FinalizeOptions::priority).
+    /// Sets how urgent the request is among those that wait for a slot. As long as a more urgent one waits, a
+    /// less urgent one does not get its turn. How urgent the slot's work is on its device is decided where
+    /// its executable is [finalized](crate::FinalizeOptions::priority).
     pub fn priority(mut self, priority: Priority) -> Self {
         self.ask.priority = priority;
         self

@@ -1,4 +1,4 @@
-//! Which slots of a pool are free, which are yet to be made, and how much memory they have.
+//! The table of a pool's slots: which are free, which are yet to be made, and how much memory they have.
 
 use parking_lot::Mutex;
 use wakegraph_hal::{Error, ErrorKind, ResourceId, Result};

@@ -17,7 +17,7 @@ kernel! {
         // shortest slice.
         c: unsafe { SOURCE },
     }
-    /// The same by work-items that own their elements.
+    /// Adds `n` to each element, by work-items that own them.
     pub(crate) fn raise(n: u32, x: &mut [u32]) {
         each: |_, n, x| *x = x.wrapping_add(n),
         // SAFETY: a work-item uses the elements with its index, and a launch is bounded by the

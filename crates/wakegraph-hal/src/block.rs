@@ -21,7 +21,7 @@ pub enum BlockUnit {
 }
 
 impl BlockUnit {
-    /// How many of them a range has.
+    /// Number of them in a range.
     pub fn count(self, range: &Range) -> usize {
         match self {
             Self::WorkItem => range.count(),
@@ -61,7 +61,7 @@ impl Block {
         self.unit
     }
 
-    /// How many units.
+    /// Number of units.
     pub fn len(&self) -> usize {
         self.end - self.first
     }
@@ -82,7 +82,7 @@ impl Block {
         }
     }
 
-    /// Its work-items, one row of the first dimension after the other.
+    /// Iterates over its work-items, one row of the first dimension after the other.
     pub fn rows(&self) -> impl Iterator<Item = Row> + use<> {
         let Self { range, end, .. } = *self;
         let (width, begin) = (range.global_size()[0].max(1), self.places().start);
@@ -95,7 +95,7 @@ impl Block {
         })
     }
 
-    /// Its work-groups, each as [`Range::groups`] has them.
+    /// Iterates over its work-groups, each as [`Range::groups`] has them.
     pub fn groups(&self) -> impl Iterator<Item = Range> + use<> {
         let (range, mut groups) = (self.range, self.cursor());
         std::iter::from_fn(move || groups.next().map(|(_, at)| range.group_at(at)))
@@ -148,7 +148,7 @@ impl Row {
         self.first[0]
     }
 
-    /// How many there are.
+    /// Number of elements.
     #[inline]
     pub fn len(&self) -> usize {
         self.len
@@ -194,7 +194,7 @@ pub struct GroupParts<'a, T> {
     memory: PhantomData<&'a mut [T]>,
 }
 
-/// How memory is divided among work-groups.
+/// Division of memory among work-groups.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Division {
     /// An element for each work-item.

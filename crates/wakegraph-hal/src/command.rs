@@ -11,7 +11,7 @@ use crate::{
     Pitch, Range, Rect, Result, UsmPointer,
 };
 
-/// How unified shared memory will be used. A device that has no use for the hint ignores it, but
+/// Hint on the use of unified shared memory. A device that has no use for the hint ignores it, but
 /// keeps the order.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Advice {
@@ -243,7 +243,7 @@ impl Command {
         args.chain(views).chain(one).chain(self.copy_sides().into_iter().flatten())
     }
 
-    /// As [`views`](Self::views), to be changed; without the memory that closures have declared.
+    /// Mutable form of [`views`](Self::views), without the memory that closures have declared.
     pub fn views_mut(&mut self) -> impl Iterator<Item = &mut MemoryView> {
         let (args, first, second): (&mut [KernelArg], _, _) = match self {
             Self::Kernel(launch) => (&mut launch.args, None, None),

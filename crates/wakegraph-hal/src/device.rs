@@ -35,7 +35,7 @@ pub trait Backend: Debug + Send + Sync {
         Ok(self.device_names()?.len())
     }
 
-    /// How many of the devices are GPUs. They have the lowest indices.
+    /// Number of GPUs among the devices. They have the lowest indices.
     ///
     /// # Errors
     /// As [`device_names`](Self::device_names).
@@ -84,7 +84,7 @@ pub struct ClockSample {
     pub device: u64,
     /// Time of the host's clock.
     pub host: Instant,
-    /// How far apart the two readings may be.
+    /// Maximum of the time between the two readings.
     pub error: Duration,
 }
 
@@ -336,7 +336,7 @@ pub enum Progress {
     HostCores,
 }
 
-/// How much of the graph interface a device supports.
+/// Extent to which a device supports the graph interface.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum GraphSupport {
     /// Command-buffers and their updates.

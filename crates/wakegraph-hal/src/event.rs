@@ -78,7 +78,7 @@ pub trait Event: Any + Debug + Send + Sync {
     /// [batches](crate::Queue::enqueue_batch), and to later work that signals the event.
     fn stop(&self) {}
 
-    /// How much of the kernel that runs now has run, in percent, where the device knows.
+    /// Percentage of the running kernel that has run, where the device knows.
     fn percent(&self) -> Option<u8> {
         None
     }
@@ -202,7 +202,7 @@ impl<'a> WaitList<'a> {
     }
 }
 
-/// How an enqueue reports its completion.
+/// Way in which an enqueue reports its completion.
 #[derive(Debug)]
 pub struct Signal<'a> {
     /// Becomes pending now and final when everything is done. It must not be pending already.

@@ -64,7 +64,7 @@ pub enum ParamKind {
     },
     /// A range of memory holding elements of `element_size` bytes.
     Buffer {
-        /// How the kernel uses the memory.
+        /// Use that the kernel makes of the memory.
         access: AccessMode,
         /// Size of an element in bytes; the argument's length must be a multiple of it.
         element_size: usize,

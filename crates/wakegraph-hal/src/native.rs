@@ -65,7 +65,7 @@ pub struct NativeMemory<'a> {
 }
 
 impl<'a> NativeMemory<'a> {
-    /// As closures find this view.
+    /// Describes the view as closures find it.
     pub fn new(view: &'a MemoryView) -> Self {
         Self { view }
     }

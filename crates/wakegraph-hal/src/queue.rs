@@ -16,7 +16,7 @@ use crate::{
 pub enum QueueOrder {
     /// One after the other, in the order of the enqueues.
     InOrder,
-    /// As soon as the wait list allows.
+    /// Commands start as soon as their wait lists allow.
     OutOfOrder,
 }
 
@@ -31,15 +31,15 @@ pub enum EngineKind {
     Copy,
 }
 
-/// How urgent something is: a request among those that wait, or work among what else runs on a device.
+/// Urgency of a request among those that wait, or of work among what else runs on a device.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
 pub enum Priority {
-    /// Before all others.
+    /// Goes before all others.
     High,
     /// The default.
     #[default]
     Normal,
-    /// When nothing else waits.
+    /// Goes when nothing else waits.
     Low,
 }
 
@@ -62,7 +62,7 @@ pub struct QueueDesc {
     pub profiling: bool,
     /// The preferred engine.
     pub engine: EngineKind,
-    /// How urgent its work is, on a device that [has priorities](crate::Capabilities::queue_priorities).
+    /// Urgency of its work, on a device that [has priorities](crate::Capabilities::queue_priorities).
     pub priority: Priority,
 }
 
@@ -261,7 +261,7 @@ setters! { const CommandBufferDesc { updatable: bool, in_order: bool, profiling:
 pub struct Appended {
     /// The point that later commands can wait for.
     pub sync_point: SyncPoint,
-    /// For updates: there, in updatable buffers, for each command that [can be
+    /// Handle for updates, in updatable buffers, for each command that [can be
     /// updated](Command::can_be_updated).
     pub handle: Option<CommandHandle>,
 }
@@ -300,9 +300,9 @@ pub struct CommandBufferInfo {
     pub state: CommandBufferState,
     /// Number of commands appended so far.
     pub commands: usize,
-    /// How the backend implements it, such as "CUDA graph" or "replayed enqueues".
+    /// Name of the backend's form, such as "CUDA graph" or "replayed enqueues".
     pub lowering: &'static str,
-    /// Why the backend has chosen that, for people; empty where it has no choice.
+    /// Reason for that form, for people; empty where it has no choice.
     pub reason: &'static str,
 }
 

@@ -20,7 +20,7 @@ pub struct CommandUpdate {
     /// Whether the command is enabled. A disabled command keeps its operands and its place in the
     /// order.
     pub enabled: Option<bool>,
-    /// For a fill or copy: a command of the same kind with other operands, which takes its place.
+    /// Command of the same kind with other operands, which takes the place of a fill or copy.
     /// For a conditional or loop: one of the same kind, with any flag and any bodies.
     pub command: Option<Box<Command>>,
     /// Another kernel, out of the alternatives registered at append.
@@ -91,7 +91,7 @@ impl CommandUpdate {
         Ok(())
     }
 
-    /// As [`apply_to`](Self::apply_to). Passes what it replaces to `replaced`, for
+    /// Applies as [`apply_to`](Self::apply_to), and passes what it replaces to `replaced`, for
     /// [`LaunchBefore::restore`] to put back in reverse order. On an error the launch is unchanged.
     pub fn exchange(&self, launch: &mut KernelLaunch, mut replaced: impl FnMut(LaunchBefore)) -> Result<()> {
         let count = launch.args.len();

@@ -85,7 +85,7 @@ impl Backend for HostBackend {
     }
 }
 
-/// How to open a host device of one's own.
+/// Options for a host device of one's own.
 ///
 /// ```
 /// use wakegraph::backend::host::{self, HostOptions};
@@ -108,7 +108,7 @@ impl HostOptions {
         Self { threads: None, polled: false, peer_access: true, name: None, level: Some(CpuLevel::X86_64V4) }
     }
 
-    /// How many worker threads; 0 means one per core that the machine offers.
+    /// Sets the number of worker threads; 0 means one per core that the machine offers.
     #[must_use]
     pub fn threads(self, threads: usize) -> Self {
         Self { threads: NonZeroUsize::new(threads), ..self }

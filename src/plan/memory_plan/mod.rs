@@ -20,7 +20,7 @@ use super::Plan;
 pub struct Transient {
     /// The device whose memory it is in.
     pub device: DeviceId,
-    /// Its size in bytes.
+    /// Size in bytes.
     pub bytes: usize,
     /// The planned nodes that use it.
     pub uses: Vec<u32>,

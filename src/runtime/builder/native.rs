@@ -25,13 +25,13 @@ pub struct NativeAccess {
 }
 
 impl NativeAccess {
-    /// It reads the buffer.
+    /// Declares that the command reads the buffer.
     pub fn read<T: Pod>(memory: impl MemoryArg<T>) -> Self {
         let Operand(view) = memory.operand();
         Self { view, mode: AccessMode::Read }
     }
 
-    /// It writes the buffer, and may read it.
+    /// Declares that the command writes the buffer, and may read it.
     pub fn write<T: Pod>(memory: impl MemoryArg<T>) -> Self {
         let Operand(view) = memory.operand();
         Self { view, mode: AccessMode::ReadWrite }

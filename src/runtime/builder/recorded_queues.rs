@@ -1,4 +1,4 @@
-//! Which nodes of a graph queues have recorded: what their next commands come after.
+//! Nodes of a graph that queues have recorded: what their next commands come after.
 
 use std::collections::HashMap;
 use std::fmt::Debug;

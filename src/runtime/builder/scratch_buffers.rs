@@ -50,7 +50,7 @@ impl Graph {
         self.scratch_on(&device, len)
     }
 
-    /// As [`scratch`](Self::scratch), on a device of the caller's choice.
+    /// Makes a buffer as [`scratch`](Self::scratch) does, on a device of the caller's choice.
     ///
     /// # Errors
     /// As [`scratch`](Self::scratch).
@@ -62,8 +62,8 @@ impl Graph {
         Ok(Buffer::whole(Allocation::of(device, memory)))
     }
 
-    /// As [`scratch`](Self::scratch), with a node that fills the buffer with zeros: nodes added
-    /// from now on find it zeroed in every run.
+    /// Makes a buffer as [`scratch`](Self::scratch) does, with a node that fills the buffer with zeros: nodes
+    /// added from now on find it zeroed in every run.
     ///
     /// # Errors
     /// As [`scratch`](Self::scratch).

@@ -1,4 +1,4 @@
-//! How long a partition takes, learned from its own runs.
+//! Estimates of the time that a partition takes, learned from its own runs.
 
 use std::time::Duration;
 

@@ -1,4 +1,4 @@
-//! How long the submissions that one thread polls may spin before they let other tasks run.
+//! A budget of spinning: the time for which submissions that one thread polls spin before other tasks run.
 
 use std::cell::Cell;
 use std::time::{Duration, Instant};

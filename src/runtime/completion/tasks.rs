@@ -1,4 +1,4 @@
-//! How the runtime treats tasks: it wakes them, lets others run, and spawns some of its own.
+//! Tasks as the runtime treats them: it wakes them, lets others run, and spawns some of its own.
 //!
 //! - **Waking.** A waker is the code of an executor: it is called without locks, and its panics are logged
 //!   and go no further.

@@ -1,4 +1,4 @@
-//! How eagerly completions are noticed: the policies that users choose from, and the figures behind each.
+//! Policies of noticing completions: those that users choose from, and the figures behind each.
 
 use std::time::Duration;
 

@@ -148,8 +148,8 @@ impl ExecutableGraph {
         self.inner.plan_text()
     }
 
-    /// Why the executable runs as it does: for each partition what makes it one of its own, what it waits for
-    /// and how, what its device made of it, and how long it takes.
+    /// Explains why the executable runs as it does: for each partition what makes it one of its own, what it
+    /// waits for and how, what its device made of it, and how long it takes.
     ///
     /// ```
     /// # #[tokio::main(flavor = "current_thread")]

@@ -1,4 +1,4 @@
-//! Why an executable runs as it does, as data and as text.
+//! Explanations of why an executable runs as it does, as data and as text.
 
 use std::fmt::{self, Display};
 use std::time::Duration;
@@ -10,8 +10,9 @@ use crate::runtime::execution::executable::ExecutableInner;
 use crate::runtime::execution::progress::write_title;
 use crate::runtime::execution::template::PartitionExec;
 
-/// Why an executable runs as it does: [`ExecutableGraph::explain`](crate::ExecutableGraph::explain). Its text
-/// calls the partitions by the names of [`Submission::progress`](crate::Submission::progress).
+/// Explanation of why an executable runs as it does:
+/// [`ExecutableGraph::explain`](crate::ExecutableGraph::explain). Its text calls the partitions by the names
+/// of [`Submission::progress`](crate::Submission::progress).
 ///
 /// ```text
 /// partition 0 (kernel 'blur') on cuda:0
@@ -26,21 +27,21 @@ use crate::runtime::execution::template::PartitionExec;
 #[derive(Clone, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub struct Explanation {
-    /// Its partitions, in the order of the plan.
+    /// Partitions, in the order of the plan.
     pub partitions: Vec<PartitionExplanation>,
 }
 
-/// Why a partition runs as it does.
+/// Explanation of why a partition runs as it does.
 #[derive(Clone, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub struct PartitionExplanation {
-    /// Its number in the [plan](crate::plan::Plan).
+    /// Number in the [plan](crate::plan::Plan).
     pub partition: u32,
     /// The nodes of the partition, as the graph names them.
     pub nodes: Vec<String>,
     /// The name that opens its device; `None` where the host runs it.
     pub device: Option<String>,
-    /// Why it is a partition of its own.
+    /// Reason why it is a partition of its own.
     pub separation: Separation,
     /// The partitions that it waits for, without those that others imply.
     pub waits_for: Vec<PartitionWait>,
@@ -52,18 +53,18 @@ pub struct PartitionExplanation {
     pub captured: Vec<String>,
     /// Whether it is a stream task: its closure is called in every submission.
     pub is_live: bool,
-    /// How its device runs it, such as "CUDA graph"; `None` where the host runs it.
+    /// Form in which its device runs it, such as "CUDA graph"; `None` where the host runs it.
     pub lowering: Option<&'static str>,
-    /// Why the device runs it so; empty where it has no choice.
+    /// Reason for that form; empty where it has no choice.
     pub lowering_reason: &'static str,
-    /// How urgent its work is, as the executable was [finalized](crate::FinalizeOptions::priority).
+    /// Urgency of its work, as the executable was [finalized](crate::FinalizeOptions::priority).
     pub priority: Priority,
     /// Whether its device has priorities. The priority is ignored where it has none.
     pub has_priorities: bool,
-    /// How long it takes, as far as that is known. The runtime measures where it can use the result to decide
-    /// when to poll or how to wait.
+    /// Time that it takes, as far as that is known. The runtime measures where it can use the result to
+    /// decide when to poll or how to wait.
     pub learned: Option<LearnedDuration>,
-    /// Where the host drives a conditional or loop: the plans inside it, as text.
+    /// Plans inside a conditional or loop that the host drives, as text.
     pub bodies: Option<String>,
     /// The kind of its first node, which is the only one of a partition for a reason of its kind.
     kind: CommandKind,
@@ -75,23 +76,23 @@ pub struct PartitionExplanation {
 pub struct PartitionWait {
     /// The number of the partition that is waited for.
     pub partition: u32,
-    /// Who waits.
+    /// Side that waits: the device, its queue, or the host.
     pub mode: WaitMode,
 }
 
-/// How a partition waits for another one.
+/// Way in which a partition waits for another one.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub enum WaitMode {
     /// Both are on one queue of the device, which runs them in this order.
     Queue,
-    /// Its device waits for an event of the other one.
+    /// The device waits for an event of the other one.
     Device,
     /// The host waits for the end of the other one, and then starts it.
     Host,
 }
 
-/// How long a partition takes, from earlier runs.
+/// Time that a partition takes, from earlier runs.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub struct LearnedDuration {

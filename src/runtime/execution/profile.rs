@@ -1,4 +1,4 @@
-//! Where the time of a run went.
+//! Profiles: where the time of a run went.
 
 use std::fmt;
 use std::time::Duration;
@@ -33,16 +33,16 @@ pub struct NodeTimes {
     pub label: String,
     /// The kind of its command.
     pub kind: CommandKind,
-    /// Its partition.
+    /// Partition of the node.
     pub partition: usize,
-    /// From the submission to its start.
+    /// Time from the submission to its start.
     pub start: Duration,
-    /// From the submission to its end.
+    /// Time from the submission to its end.
     pub end: Duration,
 }
 
 impl NodeTimes {
-    /// How long it took.
+    /// Time that it took.
     pub fn duration(&self) -> Duration {
         self.end.saturating_sub(self.start)
     }
@@ -51,11 +51,11 @@ impl NodeTimes {
 /// One partition's times.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct PartitionTimes {
-    /// Its device, or the host task it is.
+    /// Label of its device, or of the host task that it is.
     pub label: String,
-    /// From the submission to its first start.
+    /// Time from the submission to its first start.
     pub start: Duration,
-    /// From the submission to its last end.
+    /// Time from the submission to its last end.
     pub end: Duration,
     /// Whether it has times. It has none, and both of the above are zero, when it did not start in
     /// this run or failed on its device.
@@ -115,7 +115,7 @@ impl Profile {
         profile
     }
 
-    /// When the last partition ended.
+    /// Time from the submission to the end of the last partition.
     pub fn total(&self) -> Duration {
         self.partitions.iter().map(|partition| partition.end).max().unwrap_or_default()
     }
@@ -245,13 +245,13 @@ fn micros(duration: Duration) -> f64 {
     duration.as_secs_f64() * 1e6
 }
 
-/// How a device's clock was brought in line with the host's.
+/// Relation of a device's clock to the host's.
 #[derive(Clone, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub struct DeviceClock {
     /// The name that opens the device.
     pub device: String,
-    /// How far all of its times may be off, in the same direction. Zero where the device's clock is
+    /// Maximum error of all of its times, in the same direction. Zero where the device's clock is
     /// the host's.
     pub error: Duration,
 }

@@ -1,10 +1,10 @@
-//! How far submissions are: what to read when one takes long.
+//! Progress of submissions: what to read when one takes long.
 
 use std::fmt::{self, Display};
 
 use crate::runtime::execution::labels::list_names;
 
-/// How far a submission is: [`Submission::progress`](crate::Submission::progress).
+/// Progress of a submission: [`Submission::progress`](crate::Submission::progress).
 ///
 /// ```text
 /// partition 0 (kernel 'blur') on cuda:0 is running, partition 1 (host task 'send') waits for partition 0
@@ -12,48 +12,48 @@ use crate::runtime::execution::labels::list_names;
 #[derive(Clone, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub struct SubmissionProgress {
-    /// Its partitions, in the order of the plan.
+    /// Partitions, in the order of the plan.
     pub partitions: Vec<PartitionProgress>,
     /// Descriptions of what the submission itself waits for: guards of host buffers, each with the place in
     /// the source where it was requested, and earlier submissions, commands and updates.
     pub waits_for: Vec<String>,
 }
 
-/// How far one partition of a submission is.
+/// Progress of one partition of a submission.
 #[derive(Clone, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub struct PartitionProgress {
-    /// Its number in the [plan](crate::plan::Plan).
+    /// Number in the [plan](crate::plan::Plan).
     pub partition: u32,
     /// The nodes of the partition, as the graph names them.
     pub nodes: Vec<String>,
     /// The name that opens its device; `None` for a host task.
     pub device: Option<String>,
-    /// Where it stands.
+    /// State of the partition.
     pub state: PartitionState,
-    /// How much of the kernel that runs now has been begun, in percent, if it runs in several blocks
+    /// Percentage of the running kernel that has begun, if it runs in several blocks
     /// (`each:`, `group:` on the host device).
     pub percent_of_kernel: Option<u8>,
 }
 
-/// Where a partition of a submission stands.
+/// State of a partition of a submission.
 #[derive(Clone, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub enum PartitionState {
-    /// It has not begun.
+    /// The partition has not begun.
     Waiting {
         /// The partitions that it waits for. If there are none, the submission itself
         /// [waits](SubmissionProgress::waits_for): for what it comes after, or for its wait list.
         on: Vec<u32>,
     },
-    /// Its device, or the task that runs it, has all that it needs.
+    /// The device, or the task that runs it, has all that it needs.
     Running,
     /// The future of its host task has ended, and so it has ended when the views are dropped that the task
     /// was given of host buffers, and that something keeps.
     ViewsKept,
-    /// It has ended.
+    /// The partition has ended.
     Completed,
-    /// It has failed, or will not start because another has.
+    /// The partition has failed, or will not start because another has.
     Failed,
 }
 

@@ -1,4 +1,4 @@
-//! How a task waits for a run: it spins where that should pay, or has itself woken.
+//! The wait of a task for a run: it spins where that should pay, or has itself woken.
 
 use std::future::Future;
 use std::pin::{Pin, pin};

@@ -168,8 +168,8 @@ impl Submission {
         unsafe { device.hal().order_after(queue, &events) }
     }
 
-    /// How far the work is, by partition: what has ended, what runs, and what waits for what. `None` when all
-    /// has ended. Asks the devices, and never waits for them.
+    /// Tells how far the work is, by partition: what has ended, what runs, and what waits for what. `None`
+    /// when all has ended. Asks the devices, and never waits for them.
     pub fn progress(&self) -> Option<SubmissionProgress> {
         if self.wait.run.has_ended() { None } else { self.wait.run.progress() }
     }

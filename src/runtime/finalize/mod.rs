@@ -1,4 +1,4 @@
-//! From a graph to an executable: plan it, record a command-buffer for each device partition, and
+//! The step from a graph to an executable: plan it, record a command-buffer for each device partition, and
 //! make known which memory it uses.
 
 pub(crate) mod control_flow;
@@ -62,7 +62,7 @@ impl Graph {
         self.finalize_with(FinalizeOptions::default())
     }
 
-    /// As [`finalize`](Self::finalize), with options.
+    /// Finalizes as [`finalize`](Self::finalize) does, with options.
     ///
     /// # Errors
     /// As [`finalize`](Self::finalize).

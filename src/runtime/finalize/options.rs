@@ -4,8 +4,8 @@ use wakegraph_hal::{Priority, setters};
 
 use crate::plan::{ExecutionOrder, PartitionPolicy};
 
-/// Options of [`Graph::finalize_with`](crate::Graph::finalize_with): how a graph is split and ordered, and what its
-/// executable can do.
+/// Options of [`Graph::finalize_with`](crate::Graph::finalize_with): how a graph is split and ordered, and
+/// what its executable can do.
 ///
 /// ```
 /// use wakegraph::{Device, FinalizeOptions, Graph};
@@ -33,7 +33,7 @@ pub struct FinalizeOptions {
     pub profiling: bool,
     /// Let the executable be [updated](crate::ExecutableGraph::update). Off, it costs nothing.
     pub updatable: bool,
-    /// How urgent the work is among what else runs on its devices. On a device that
+    /// Urgency of the work among what else runs on its devices. On a device that
     /// [has priorities](crate::capabilities::Capabilities::queue_priorities), work-groups that wait for
     /// room on it start in this order; what runs is not interrupted. On CUDA and HIP, low counts as
     /// normal. Other devices, such as the host, ignore it.

@@ -84,7 +84,7 @@ impl<T: Pod> Buffer<T> {
         }
     }
 
-    /// As [`lend`](Self::lend), for what the other library enqueues on `queue` from now on: the
+    /// Lends as [`lend`](Self::lend) does, for what the other library enqueues on `queue` from now on: the
     /// queue waits on the device, and no thread does. The queue is the driver's handle, as for
     /// [`Submission::join`](crate::Submission::join).
     ///

@@ -154,7 +154,7 @@ impl Queue {
         CommandBuilder::new(self, events.into_iter().cloned().collect())
     }
 
-    /// As [`barrier`](Self::barrier), but waits for `events` only.
+    /// Adds a barrier that waits for `events` only; otherwise as [`barrier`](Self::barrier).
     #[track_caller]
     pub fn barrier_after<'e>(&self, events: impl IntoIterator<Item = &'e Event>) -> Event {
         self.after(events).barrier_after_listed()

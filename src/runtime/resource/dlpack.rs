@@ -48,13 +48,13 @@ pub struct DLPackVersion {
     pub minor: u32,
 }
 
-/// Where a tensor is.
+/// Device where a tensor is.
 #[repr(C)]
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct DLDevice {
-    /// Such as [`CPU`](Self::CPU).
+    /// Type of the device, such as [`CPU`](Self::CPU).
     pub device_type: u32,
-    /// Its number among those of the type.
+    /// Number among those of the type.
     pub device_id: i32,
 }
 
@@ -91,7 +91,7 @@ pub struct DLDataType {
 pub struct DLTensor {
     /// The memory.
     pub data: *mut c_void,
-    /// Where it is.
+    /// Device where it is.
     pub device: DLDevice,
     /// Number of dimensions.
     pub ndim: i32,
@@ -101,7 +101,7 @@ pub struct DLTensor {
     pub shape: *mut i64,
     /// Elements from one to the next in each dimension; null for a dense tensor, the last dimension first.
     pub strides: *mut i64,
-    /// Where the first element is in the memory.
+    /// Offset of the first element in the memory.
     pub byte_offset: u64,
 }
 

@@ -14,7 +14,7 @@ use crate::runtime::completion::tasks::wake_or_defer;
 #[derive(Clone, Debug, Default)]
 #[non_exhaustive]
 pub enum Health {
-    /// As far as is known, the device works.
+    /// The device works, as far as is known.
     #[default]
     Healthy,
     /// The [watchdog](crate::SubmitBuilder::watchdog) of a submission has found that it hangs, and it is

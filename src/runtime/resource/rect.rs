@@ -2,7 +2,7 @@
 
 use wakegraph_hal::{Error, ErrorKind, Pitch, Rect, Result, setters};
 
-/// Where a rectangle lies in a buffer, in elements.
+/// Position of a rectangle in a buffer, in elements.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct Layout {
     /// The first element, as x, y, z.

@@ -24,7 +24,7 @@ use crate::runtime::resource::device::Device;
 /// Offsets are multiples of this, if the device does not need more: what allocations are aligned to.
 const ALIGNMENT: usize = 256;
 
-/// How much memory of its own an executable has on a device, see
+/// Amount of memory of its own that an executable has on a device, see
 /// [`ExecutableGraph::graph_memory`](crate::ExecutableGraph::graph_memory).
 #[derive(Clone, Debug)]
 pub struct GraphMemory {

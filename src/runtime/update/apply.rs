@@ -1,4 +1,4 @@
-//! When and how an update is applied: at once, or in a turn after the submissions before it; staged,
+//! Application of an update: at once, or in a turn after the submissions before it; staged,
 //! registered with the other users of the memory, applied in one go, and remembered.
 
 use std::future::Future;

@@ -236,7 +236,7 @@ impl<'a> Update<'a> {
         self.with(node, NodeChange::HostTask(Box::new(command)))
     }
 
-    /// As [`host_task`](Self::host_task), with a closure that blocks or computes for long: see
+    /// Changes as [`host_task`](Self::host_task) does, with a closure that blocks or computes for long: see
     /// [`Graph::host_task_blocking`](crate::Graph::host_task_blocking).
     #[track_caller]
     pub fn host_task_blocking<A, F, R>(self, node: impl Into<NodePath>, accesses: A, closure: F) -> Self

@@ -1,4 +1,4 @@
-//! Without the feature `metrics`: handles to nothing.
+//! Handles to nothing, without the feature `metrics`.
 
 pub(super) use Silent as Counter;
 pub(super) use Silent as Gauge;

@@ -1,4 +1,5 @@
-//! How a tool gets between NVTX and the program, as NVIDIA's header `nvtxDetail/nvtxInit.h` does it.
+//! The way in which a tool gets between NVTX and the program, as NVIDIA's header `nvtxDetail/nvtxInit.h` does
+//! it.
 //!
 //! The tool's library has a function `InitializeInjectionNvtx2`. It is called with a function that gives
 //! it tables, one of which has a function that gives it, for each module of NVTX, a table of places. The tool

@@ -156,7 +156,7 @@ impl FakeControl {
         self.0.complete_all()
     }
 
-    /// With `true`, the device keeps its notifications back. With `false` it delivers them, the newest
+    /// Holds notifications back with `true`. With `false` the device delivers them, the newest
     /// first: drivers notify in no particular order.
     pub fn hold_notifications(&self, hold: bool) {
         self.0.hold_notifications(hold);

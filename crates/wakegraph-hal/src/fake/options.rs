@@ -110,7 +110,7 @@ impl Default for FakeOptions {
     }
 }
 
-/// How long a fake device takes, and what calls cost: a device as slow as a real one, for
+/// Durations of a fake device's work and calls: a device as slow as a real one, for
 /// benchmarks. See [`FakeOptions::timing`]. The default takes no time at all.
 ///
 /// An enqueue starts when its in-order queue, its command-buffer and its wait list allow it,

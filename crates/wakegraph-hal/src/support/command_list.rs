@@ -37,7 +37,7 @@ pub type After = SmallVec<[u32; 2]>;
 /// The operations that a command becomes.
 #[derive(Debug)]
 pub struct LoweredCommand<O> {
-    /// At least one. Each follows the one before it, the first what the command follows.
+    /// Operations, at least one. Each follows the one before it, the first what the command follows.
     pub operations: Operations<O>,
     /// Memory that the operations use beside the operands.
     pub staged: StagedMemory,
@@ -124,7 +124,7 @@ pub struct CommandList<O> {
 /// One command of a list.
 #[derive(Debug)]
 pub struct ListedCommand<O> {
-    /// Its operations.
+    /// Operations of the command.
     pub lowered: LoweredCommand<O>,
     /// Disabled commands are passed over.
     pub enabled: bool,
@@ -144,7 +144,7 @@ pub struct PlannedOperation<'a, O> {
 }
 
 impl<O: DriverOperation> ListedCommand<O> {
-    /// Its operations, each of which follows the one before it.
+    /// Iterates over the operations, each of which follows the one before it.
     pub fn operations(&self) -> impl Iterator<Item = &O> {
         let operations =
             if self.enabled { &self.lowered.operations[..] } else { slice::from_ref(O::NOTHING) };
@@ -199,7 +199,7 @@ impl<O: DriverOperation> CommandList<O> {
 #[derive(Debug)]
 pub struct RecordedCommands<O> {
     id: CommandBufferId,
-    /// How the command-buffer was created.
+    /// Descriptor that the command-buffer was created with.
     pub desc: CommandBufferDesc,
     state: CommandBufferState,
     /// Keeps the operands of the commands alive, and is what updates build on.
@@ -329,7 +329,7 @@ pub struct ReplacedParts<O>(pub Vec<(usize, ReplacedOperation<O>)>);
 /// One part that an update has replaced.
 #[derive(Debug)]
 pub enum ReplacedOperation<O> {
-    /// Of a launch that has kept its operation.
+    /// State of a launch that has kept its operation.
     Launch(LaunchBefore),
     /// A whole command, with its operations.
     Command(Box<(Command, LoweredCommand<O>)>),
@@ -521,7 +521,7 @@ pub fn keeps_objects(old: &Command, new: &Command) -> bool {
     launch_keeps_objects(old, new)
 }
 
-/// As [`keeps_objects`], for a part of a launch that an update has replaced.
+/// Checks as [`keeps_objects`] does, for a part of a launch that an update has replaced.
 pub fn keeps_replaced(before: &LaunchBefore, new: &KernelLaunch) -> bool {
     match before {
         LaunchBefore::Launch(old) => launch_keeps_objects(old, new),

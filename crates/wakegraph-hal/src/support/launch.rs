@@ -109,16 +109,16 @@ pub struct LaunchArguments {
 }
 
 impl LaunchArguments {
-    /// For code in a vendor's language, which takes what the kernel declares. `address` gives the
-    /// address at which a view begins.
+    /// Lays arguments out for code in a vendor's language, which takes what the kernel declares. `address`
+    /// gives the address at which a view begins.
     pub fn as_declared(args: &[KernelArg], address: impl Fn(&MemoryView) -> Result<u64>) -> Result<Self> {
         let mut arguments = Self::with_capacity(args.len());
         args.iter().try_for_each(|arg| arguments.push(arg, &address))?;
         Ok(arguments)
     }
 
-    /// For the portable dialect's entry point, which also takes the length of each slice, and flags,
-    /// offset and size of the launch.
+    /// Lays arguments out for the portable dialect's entry point, which also takes the length of each slice,
+    /// and flags, offset and size of the launch.
     pub fn portable(
         params: &[Param],
         args: &[KernelArg],
@@ -245,7 +245,7 @@ impl LaunchArguments {
 pub struct KernelDeclaration {
     /// The kernel's name in its source.
     pub name: String,
-    /// Its parameters, in the order of the source.
+    /// Parameters, in the order of the source.
     pub params: Vec<Param>,
     /// Whether the source is in the portable dialect, where each slice is followed by its length.
     portable: bool,
@@ -268,7 +268,7 @@ pub enum SourceArgument<'a, M> {
 
 /// Memory as a driver takes it.
 pub trait MemoryArgument {
-    /// Its size, and the address of its value.
+    /// Returns the size, and the address of the value.
     fn value(&self) -> (usize, *const c_void);
 }
 
@@ -276,7 +276,7 @@ pub trait MemoryArgument {
 pub type SourceArguments<'a, M> = SmallVec<[(&'a Param, SourceArgument<'a, M>); 8]>;
 
 impl<M: MemoryArgument> SourceArgument<'_, M> {
-    /// Its size and the address of its value, which is null for local memory.
+    /// Returns the size and the address of the value, which is null for local memory.
     pub fn value(&self) -> (usize, *const c_void) {
         match self {
             Self::Value(bytes) => (bytes.len(), bytes.as_ptr().cast()),

@@ -32,7 +32,7 @@ pub trait DriverAllocation: Debug + Send + Sync + Sized + 'static {
     /// The context that it was allocated in.
     fn context(&self) -> &Arc<Self::Context>;
 
-    /// Where the host finds the bytes, if it can access them.
+    /// Address of the bytes for the host, if it can access them.
     fn host_start(&self) -> Option<NonNull<u8>>;
 
     /// The address in the memory of the device, if kernels can use one.
@@ -266,7 +266,7 @@ impl Drop for HeapBlock {
     }
 }
 
-/// Where one side of a copy begins.
+/// Start of one side of a copy.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct CopyAddress {
     /// The address, for pointers.
@@ -447,7 +447,7 @@ pub fn fill_element(pattern: &[u8], start: u64, len: usize, longest: usize) -> O
     (fits && start.is_multiple_of(size as u64) && len.is_multiple_of(size)).then_some(element)
 }
 
-/// How to fill `len` bytes by copying what is filled already, when the first `filled` bytes are:
+/// Copies that fill `len` bytes by copying what is filled already, when the first `filled` bytes are:
 /// the offset and the length of each copy, whose source is the beginning. Few large copies.
 pub fn doublings(mut filled: usize, len: usize) -> impl Iterator<Item = (usize, usize)> {
     std::iter::from_fn(move || {

@@ -20,7 +20,7 @@ use crate::{CommandTimes, DeviceId, Error, Event, EventProfile, EventStatus, Res
 
 /// One enqueue.
 pub trait EnqueueSignal: Sized {
-    /// How it ended, once that is known.
+    /// Outcome, once that is known.
     fn outcome(&self) -> &EnqueueOutcome;
 
     /// Sets the outcome, if the enqueue has ended and the outcomes of all dependencies are known. Settled as
@@ -30,7 +30,7 @@ pub trait EnqueueSignal: Sized {
     /// The reason why it will fail, as far as that was known when it was enqueued.
     fn known_failure(&self) -> Option<&Error>;
 
-    /// Its status, if that can be had while a lock is held: what is known, or a poll of the driver
+    /// Status, if that can be had while a lock is held: what is known, or a poll of the driver
     /// that drops nothing that others have given.
     fn status_alone(&self) -> Option<EventStatus> {
         self.outcome().is_known().then(|| self.outcome().status())
@@ -42,7 +42,7 @@ pub trait EnqueueSignal: Sized {
         self.status_alone().is_some_and(|status| status.is_final())
     }
 
-    /// Its status at this moment: asks the driver until the outcome is known.
+    /// Status at this moment: asks the driver until the outcome is known.
     fn status(&self) -> EventStatus {
         loop {
             // This signal is not part of the list that `settle` keeps, so that a poll counts no
@@ -215,7 +215,7 @@ impl<S: EnqueueSignal> ResolvedWaitList<S> {
     }
 }
 
-/// How one enqueue ended, once that is known. It is set once.
+/// Outcome of one enqueue, once that is known. It is set once.
 #[derive(Debug, Default)]
 pub struct EnqueueOutcome(OnceLock<Option<Error>>);
 
@@ -295,11 +295,11 @@ impl<D> IntoIterator for Dependencies<D> {
 /// The result of an attempt to settle an enqueue.
 #[derive(Debug)]
 pub enum SettleStep<D> {
-    /// Its outcome is known now.
+    /// The outcome is known now.
     Settled,
-    /// It still runs.
+    /// The enqueue still runs.
     Pending,
-    /// It has ended. How it ended depends on this one, which has to be settled first.
+    /// The enqueue has ended. Its outcome depends on this one, which has to be settled first.
     Needs(D),
 }
 
@@ -463,7 +463,7 @@ impl JoinedTimes {
     }
 }
 
-/// From the earlier start to the later end.
+/// Joins two times: from the earlier start to the later end.
 pub fn join(a: CommandTimes, b: CommandTimes) -> CommandTimes {
     CommandTimes::new(a.start.min(b.start), a.end.max(b.end))
 }

@@ -41,7 +41,7 @@ pub enum FoundParam {
 pub struct FoundType {
     /// The type's name in the source.
     pub name: String,
-    /// Its size in bytes, where the name tells it.
+    /// Size in bytes, where the name tells it.
     pub size: Option<usize>,
 }
 

@@ -16,7 +16,7 @@ impl ResourceId {
     }
 }
 
-/// How a command uses a range of memory.
+/// Use that a command makes of a range of memory.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum AccessMode {
     /// Reads only. Two reads never conflict.
@@ -48,7 +48,7 @@ pub struct Access {
     pub start: usize,
     /// One past the last byte touched; `start == end` touches nothing.
     pub end: usize,
-    /// How it is used.
+    /// Use of the range.
     pub mode: AccessMode,
 }
 

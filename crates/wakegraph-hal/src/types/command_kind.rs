@@ -105,7 +105,7 @@ pub struct KindRow {
     /// The shape in drawings, in the words of Graphviz. As in flow charts, a parallelogram moves data, and a
     /// hexagon decides what the following commands do.
     pub shape: &'static str,
-    /// Where nodes of the kind run.
+    /// Place where nodes of the kind run.
     pub place: KindPlace,
     /// Whether an update can disable its commands. It can change their operands, too.
     pub can_be_disabled: bool,
@@ -118,22 +118,22 @@ pub struct KindRow {
     pub is_captured: bool,
 }
 
-/// Where nodes of a [kind](CommandKind) run.
+/// Place where nodes of a [kind](CommandKind) run.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 #[non_exhaustive]
 pub enum KindPlace {
-    /// In a command-buffer of their device.
+    /// A command-buffer of their device.
     CommandBuffer,
     /// Nowhere, unless the plan keeps one of them as a join in a command-buffer.
     Elided,
     /// Nowhere: the nodes inside them run in their place.
     Inlined,
-    /// In a command-buffer of a device that can run everything inside them, otherwise on the host. There each
+    /// A command-buffer of a device that can run everything inside them, otherwise on the host. There each
     /// is a partition of its own.
     DeviceOrHost,
-    /// On a stream that their device lends. Each is a partition of its own.
+    /// A stream that their device lends. Each is a partition of its own.
     Stream,
-    /// On the host. Each is a partition of its own.
+    /// The host. Each is a partition of its own.
     Host,
 }
 
@@ -163,7 +163,7 @@ impl CommandKind {
         self.row().name
     }
 
-    /// This kind as a set of one.
+    /// Set of this kind alone.
     pub const fn as_set(self) -> CommandKinds {
         CommandKinds::from_bits_truncate(1 << self as u8)
     }

@@ -308,14 +308,14 @@ pub struct Rect {
     pub depth: usize,
 }
 
-/// Where a [`Rect`] lies in an allocation, in bytes.
+/// Position of a [`Rect`] in an allocation, in bytes.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct Pitch {
-    /// Of the first byte of the first row.
+    /// Offset of the first byte of the first row.
     pub offset: usize,
-    /// From one row to the next.
+    /// Distance from one row to the next.
     pub row: usize,
-    /// From one slice to the next.
+    /// Distance from one slice to the next.
     pub slice: usize,
 }
 

@@ -99,7 +99,7 @@ impl AsyncOperation {
         });
     }
 
-    /// How far the operation is, and which partitions it waits for.
+    /// Sets how far the operation is, and which partitions it waits for.
     pub fn set_state(&self, state: &str, waits_for: &str) {
         self.inside(|| {
             trace!(target: OPERATION_STATE, state);

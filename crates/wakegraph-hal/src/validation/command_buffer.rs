@@ -226,7 +226,7 @@ impl ValidatedQueue {
         self.inner.device()
     }
 
-    /// How it was created.
+    /// Descriptor that it was created with.
     pub fn desc(&self) -> &QueueDesc {
         self.inner.desc()
     }

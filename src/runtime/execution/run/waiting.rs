@@ -1,4 +1,4 @@
-//! How a submission waits for a run, and how long its partitions take.
+//! Figures for waiting: how a submission waits for a run, and how long its partitions take.
 
 use std::sync::Arc;
 use std::time::Duration;

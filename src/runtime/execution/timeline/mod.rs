@@ -62,15 +62,15 @@ pub struct Timeline {
     pub clocks: Vec<DeviceClock>,
     /// The threads that ran host tasks: their names, numbered where several have the same.
     pub threads: Vec<String>,
-    /// How many runs were in flight, from each of these times on.
+    /// Number of runs in flight, from each of these times on.
     pub in_flight: Vec<(Duration, u64)>,
-    /// How many bytes of device memory belonged to the executables in flight, from each of these times on.
+    /// Bytes of device memory of the executables in flight, from each of these times on.
     pub memory: Vec<(Duration, u64)>,
-    /// How long was recorded.
+    /// Length of the recording.
     pub length: Duration,
-    /// How many runs were left out, as a recording keeps 10,000.
+    /// Number of runs left out, as a recording keeps 10,000.
     pub omitted: u64,
-    /// How many polls were left out, as a recording keeps 1,000 of each host task.
+    /// Number of polls left out, as a recording keeps 1,000 of each host task.
     pub omitted_polls: u64,
 }
 
@@ -80,15 +80,15 @@ pub struct Timeline {
 pub struct TimelineRun {
     /// The number that the spans of `tracing` have as `run`; unique in the process.
     pub run: u64,
-    /// Which of its executable's submissions it is, from 1 on.
+    /// Number among the submissions of its executable, from 1 on.
     pub submission: u64,
-    /// When it was submitted.
+    /// Time of its submission.
     pub submitted: Duration,
-    /// When it ended; `None` if it was in flight when the recording ended.
+    /// Time of its end; `None` if it was in flight when the recording ended.
     pub ended: Option<Duration>,
     /// The runs that it was ordered after.
     pub follows: Vec<u64>,
-    /// Its partitions, in the order of the plan.
+    /// Partitions, in the order of the plan.
     pub partitions: Vec<TimelinePartition>,
 }
 
@@ -96,7 +96,7 @@ pub struct TimelineRun {
 #[derive(Clone, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub struct TimelinePartition {
-    /// Its number in the [plan](crate::plan::Plan).
+    /// Number in the [plan](crate::plan::Plan).
     pub partition: u32,
     /// The nodes of the partition, as the graph names them.
     pub nodes: Vec<String>,
@@ -106,14 +106,14 @@ pub struct TimelinePartition {
     pub queue: Option<u64>,
     /// The partitions of the same run that it waited for.
     pub waits_for: Vec<u32>,
-    /// When it began and ended. `None` if it did not begin, or has not ended when the recording ended.
+    /// Times of its begin and its end. `None` if it did not begin, or has not ended when the recording ended.
     pub span: Option<TimelineSpan>,
     /// Whether it succeeded.
     pub succeeded: bool,
     /// The times of its nodes, if the executable was finalized with profiling.
     pub node_spans: Vec<TimelineSpan>,
-    /// When threads ran the host task: the polls of its future, or the call of its closure if it is a
-    /// [blocking](crate::Graph::host_task_blocking) one.
+    /// Times at which threads ran the host task: the polls of its future, or the call of its closure if it is
+    /// a [blocking](crate::Graph::host_task_blocking) one.
     pub polls: Vec<TimelinePoll>,
 }
 
@@ -123,19 +123,19 @@ pub struct TimelinePartition {
 pub struct TimelinePoll {
     /// The thread, as an index of [`Timeline::threads`].
     pub thread: usize,
-    /// Its begin.
+    /// Begin of the poll.
     pub start: Duration,
-    /// Its end.
+    /// End of the poll.
     pub end: Duration,
 }
 
-/// From when to when something ran.
+/// Begin and end of something that ran.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub struct TimelineSpan {
-    /// Its begin.
+    /// Begin.
     pub start: Duration,
-    /// Its end.
+    /// End.
     pub end: Duration,
     /// Whether the device, or for a host task the host, measured it. If not, it is what the host knows.
     pub measured: bool,

@@ -37,7 +37,7 @@ pub trait GraphObjects: LaunchDevice + MemoryDevice {
     type Exec: InstantiatedGraph<Self>;
     /// A recording's knowledge of the order of its nodes.
     type Order: Default + Debug + Send + Sync;
-    /// Its knowledge of the place of one command in that order.
+    /// Place of one command in that order.
     type Place: Debug + Send + Sync;
     /// The part of an instance beside the instantiated graph.
     type Form: Debug + Send + Sync + 'static;
@@ -193,7 +193,7 @@ impl<D: GraphDevice> GraphRecording<D> {
         self.record_changed(desc, &[])
     }
 
-    /// As [`record_again`](Self::record_again), with these changes.
+    /// Records again, as [`record_again`](Self::record_again), with these changes.
     pub fn record_changed(&self, desc: CommandBufferDesc, changes: &[CommandChange]) -> Result<Self> {
         let mut again = Self::new(&self.device, desc)?;
         let changes: HashMap<usize, &CommandChange> =
@@ -216,7 +216,7 @@ impl<D: GraphDevice> GraphRecording<D> {
 pub struct GraphRecording<D: GraphObjects> {
     /// The device.
     pub device: Arc<D>,
-    /// How the command-buffer was created.
+    /// Descriptor that the command-buffer was created with.
     pub desc: CommandBufferDesc,
     /// Also locked by whatever updates another command-buffer from this one: the driver takes one
     /// call at a time, even from readers.
@@ -225,20 +225,20 @@ pub struct GraphRecording<D: GraphObjects> {
     pub commands: Vec<RecordedCommand<D>>,
     /// The backend's knowledge of the order of its nodes.
     pub order: D::Order,
-    /// With profiling: what the record nodes record until an enqueue gives them its own events.
+    /// Event that record nodes record, with profiling, until an enqueue gives them its own events.
     pub placeholder: Option<RawEvent<D::Context>>,
-    /// How the graph compares to the commands.
+    /// Difference between the graph and the commands.
     pub state: GraphState,
 }
 
-/// How the graph compares to the commands. Updates change the instance and not the graph.
+/// Difference between a graph and its commands. Updates change the instance and not the graph.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub enum GraphState {
-    /// It does what the commands say.
+    /// The graph does what the commands say.
     Current,
-    /// It has other launches at kernel nodes.
+    /// The graph has other launches at kernel nodes.
     OtherLaunches,
-    /// It has other copies or fills as well.
+    /// The graph has other copies or fills as well.
     Outdated,
 }
 
@@ -247,11 +247,11 @@ pub enum GraphState {
 pub struct RecordedCommand<D: GraphObjects> {
     /// Keeps the operands alive.
     pub command: Command,
-    /// Its nodes, and its launch as updates have changed it.
+    /// Nodes, and the launch as updates have changed it.
     pub nodes: CommandNodes<D>,
     /// Disabled commands have nodes that do nothing.
     pub enabled: bool,
-    /// Its place in the order of nodes.
+    /// Place in the order of nodes.
     pub place: D::Place,
 }
 
@@ -263,9 +263,9 @@ pub struct CommandNodes<D: GraphObjects> {
     pub ends: SmallVec<[D::Node; 1]>,
     /// The nodes that do its work.
     pub work: SmallVec<[D::Node; 1]>,
-    /// If the command is one launch: its node, and the launch.
+    /// Node and launch of a command that is one launch.
     pub kernel: Option<(D::Node, D::Launch)>,
-    /// With profiling: the nodes that record its times.
+    /// Nodes that record its times, with profiling.
     pub records: Option<[D::Node; 2]>,
     /// Values that nodes use beside the operands, and that therefore live as long as they do: patterns of
     /// fills, and registrations of host memory.
@@ -344,7 +344,7 @@ impl<D: GraphObjects> LaunchableGraph<D> {
         self.broken.as_ref()
     }
 
-    /// To be called before a launch.
+    /// Checks the state; called before a launch.
     pub fn check_launch(&mut self) -> Result<()> {
         if let Some(error) = &self.broken {
             return Err(error.clone());
@@ -413,7 +413,7 @@ impl<D: GraphObjects> LaunchableGraph<D> {
         Err(self.failed(error.into(), undone))
     }
 
-    /// To be called before a change.
+    /// Checks the state; called before a change.
     pub fn check_intact(&self) -> Result<()> {
         self.broken.clone().map_or(Ok(()), Err)
     }

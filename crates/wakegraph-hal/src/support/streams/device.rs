@@ -220,7 +220,7 @@ unsafe impl<D: GpuBackend> Device for GpuDevice<D> {
 pub struct StreamQueue<D: StreamDevice> {
     /// The device.
     pub device: Arc<D>,
-    /// How the queue was created.
+    /// Descriptor that the queue was created with.
     pub desc: QueueDesc,
     /// The driver's stream.
     pub stream: Arc<DriverStream<D::Context>>,

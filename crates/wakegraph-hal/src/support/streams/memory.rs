@@ -41,7 +41,7 @@ pub trait MemoryDevice: StreamDevice {
     /// Returns unused memory to the system. The caller has bound the context.
     fn trim(&self) -> Result<(), ContextFailure<Self::Context>>;
 
-    /// For allocations, reads and writes: they must not queue behind the user's work.
+    /// Stream for allocations, reads and writes, which must not queue behind the user's work.
     fn memory_stream(&self) -> &DriverStream<Self::Context>;
 
     /// Enqueues a copy to the device. The caller has bound the context.
@@ -74,7 +74,7 @@ pub trait StreamAllocation: Debug + Send + Sync {
     /// First byte.
     fn address(&self) -> u64;
 
-    /// Where the memory is.
+    /// Kind of the memory.
     fn kind(&self) -> MemoryKind;
 }
 
@@ -154,7 +154,7 @@ impl<D: MemoryDevice> StreamMemory<D> {
         Ok(memory.ok_or_else(|| errors::foreign("memory"))?.address() + view.offset() as u64)
     }
 
-    /// Where one side of a copy begins. Copies also take the host memory of other backends. Unless a
+    /// Start of one side of a copy. Copies also take the host memory of other backends. Unless a
     /// [`PinnedMemory`] has it registered, the driver has to stage it.
     pub fn copy_address_of(view: &MemoryView) -> Result<CopyAddress> {
         match foreign_start::<D>(view.memory()) {

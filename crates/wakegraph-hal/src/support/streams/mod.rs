@@ -55,7 +55,7 @@ pub trait DriverContext: Debug + Send + Sync + Sized + 'static {
     /// Makes the context current in the place of the one that is current now.
     fn make_current(&self) -> Result<(), ContextFailure<Self>>;
 
-    /// For calls that need no context.
+    /// Prepares the thread for calls that need no context.
     fn relaxed(&self) -> Result<CaptureRelaxed<'_, Self::Driver>, ContextFailure<Self>> {
         CaptureRelaxed::enter(self.driver())
     }
@@ -190,7 +190,7 @@ impl<L: DriverCodes> From<CallFailure<L>> for Error {
 pub trait CaptureModes {
     /// The driver's codes.
     type Codes: DriverCodes;
-    /// They do not.
+    /// Mode in which they do not affect each other.
     const RELAXED: u32;
 
     /// Sets this thread's mode, and writes the mode until now to its place.

@@ -44,11 +44,11 @@ pub struct StreamSignal<D: StreamDevice> {
 /// The driver's events of one event, which records them again for each signal.
 #[derive(Debug)]
 pub struct EventRecords<C: StreamContext> {
-    /// Behind the work.
+    /// Event behind the work.
     pub end: RawEvent<C>,
-    /// With profiling: before the work.
+    /// Event before the work, with profiling.
     pub start: Option<RawEvent<C>>,
-    /// Before and after each command; enough for the signal with the most commands so far.
+    /// Events before and after each command; enough for the signal with the most commands so far.
     pub commands: Mutex<Vec<[RawEvent<C>; 2]>>,
 }
 
@@ -130,13 +130,13 @@ impl<D: StreamDevice> StreamSignal<D> {
         }
     }
 
-    /// It fails once its work has ended, if there is a reason.
+    /// Fails it once its work has ended, if there is a reason.
     pub fn failing(mut self, failure: Option<Error>) -> Self {
         self.failure = failure;
         self
     }
 
-    /// It has these loops.
+    /// Gives it these loops.
     pub fn with_loops(mut self, loops: Option<D::Loops>) -> Self {
         self.loops = loops;
         self
@@ -180,7 +180,8 @@ impl<D: StreamDevice> StreamSignal<D> {
         self.order_by(Arc::ptr_eq(&self.stream, stream), |event| Ok(stream.wait(event)?))
     }
 
-    /// As [`order_before`](Self::order_before): `wait` makes later work on the stream wait for an event.
+    /// Orders as [`order_before`](Self::order_before) does: `wait` makes later work on the stream wait for an
+    /// event.
     pub fn order_by(
         &self,
         is_same_stream: bool,

@@ -144,7 +144,7 @@ impl<C: StreamContext> DriverStream<C> {
         self.complete.fetch_max(sequence, Ordering::AcqRel);
     }
 
-    /// For calls; valid while `self` lives.
+    /// Handle for calls; valid while `self` lives.
     pub fn raw(&self) -> StreamHandle<C> {
         self.stream.raw()
     }
@@ -199,7 +199,7 @@ impl<C: StreamContext> RawEvent<C> {
         Ok(event)
     }
 
-    /// For calls; valid while `self` lives.
+    /// Handle for calls; valid while `self` lives.
     pub fn raw(&self) -> EventHandle<C> {
         self.0.raw()
     }
@@ -438,7 +438,7 @@ impl<C: StreamContext> DeviceClock<C> {
         Ok(ClockBase { event, time, error, made: Instant::now() })
     }
 
-    /// How far times may be off, in nanoseconds; 0 before there are any.
+    /// Maximum error of times, in nanoseconds; 0 before there are any.
     pub fn error(&self) -> u64 {
         self.base.lock().as_ref().map_or(0, |base| base.error)
     }
@@ -454,7 +454,7 @@ pub(super) fn nanoseconds_at(instant: Instant) -> u64 {
     u64::try_from(instant.saturating_duration_since(*ORIGIN).as_nanos()).unwrap_or(u64::MAX)
 }
 
-/// Where the times of one signal begin.
+/// Base of the times of one signal.
 #[derive(Debug)]
 pub struct SignalTimes<C: StreamContext> {
     base: Arc<ClockBase<C>>,

@@ -1,4 +1,4 @@
-//! When to poll which event: pure data; the time is an argument.
+//! The schedule of polls: when to poll which event. Pure data; the time is an argument.
 //!
 //! Each queue is in order, so only its oldest entry can be the next to end: a turn polls one event
 //! per queue, however much is in flight. An entry is polled around its estimated end as the
