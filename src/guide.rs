@@ -1,7 +1,7 @@
 #![doc = include_str!("guide/links.md")]
 #![doc = include_str!("../docs/guide/README.md")]
 
-// A page is a file of `docs` and reads well there. Its links have names, which it defines at its end as files.
+// A page is a file of `docs` and reads well there. Its links have names, which its end defines as files.
 // The definitions of `links.md` come before the page, so they win, and the same links lead to modules.
 
 #[cfg(doc)]

@@ -1,7 +1,8 @@
-//! A service in thirty lines: a pool of executables behind axum. Two requests run at a time, others wait in a bounded
-//! queue, and when that is full they get an answer at once.
+//! A service in thirty lines: a pool of executables behind axum. Two requests run at a time, others wait in a
+//! bounded queue, and when that is full they get an answer at once.
 //!
-//! `cargo run --release -p photo_server --example invert`, then `curl --data-binary @file 127.0.0.1:8080 | xxd`
+//! `cargo run --release -p photo_server --example invert`, then
+//! `curl --data-binary @file 127.0.0.1:8080 | xxd`
 
 use axum::{Router, body::Bytes, extract::State, http::StatusCode, routing::post};
 use wakegraph::service::ExecutablePool;

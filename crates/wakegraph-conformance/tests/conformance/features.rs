@@ -60,7 +60,7 @@ fn cells() -> Result<Vec<Cell>, String> {
     Ok(all)
 }
 
-/// Tests that put a driver of their own in the place of the vendor's, so that no device of the backend runs them.
+/// Tests with a driver of their own in the place of the vendor's, so that no device of the backend runs them.
 const ON_A_FAKE_DRIVER: &str = "crates/wakegraph-cuda/src/tests/";
 
 /// The backend that the tests of a file run on. Files that are no backend's run on the host device and on the
