@@ -2,25 +2,21 @@
 
 use std::fmt::{self, Debug};
 use std::future::Future;
-use std::hash::{BuildHasher, Hash, RandomState};
-use std::panic::AssertUnwindSafe;
-use std::pin::pin;
+use std::hash::{BuildHasher, Hash};
 use std::sync::Arc;
 use std::time::Duration;
 
-use futures::FutureExt as _;
-use futures::future::{BoxFuture, Either, select};
-use parking_lot::Mutex;
-use tokio::sync::{Notify, oneshot};
 use tokio::time::Instant;
-use wakegraph_hal::{Error, ErrorKind, Priority, Result, setters};
+use wakegraph_hal::{Priority, Result, setters};
 
-use crate::runtime::deadline;
-use crate::service::fair_queue::{FairQueue, Position};
+use crate::service::batch_run::PoolRunner;
+use crate::service::deadline::{Deadline, until};
+use crate::service::item_queue::{
+    BatchLimits, EnteredItem, ItemAsk, ItemQueue, late_in_batch, late_in_queue,
+};
 use crate::service::pool::{DEFAULT_QUEUE, ExecutablePool};
 use crate::service::pool_guard::PoolGuard;
-use crate::util::metrics::{QueueMetrics, Tally};
-use crate::util::panics;
+use crate::util::metrics::QueueMetrics;
 
 /// Collects the items of many callers into batches, and runs each batch in one slot of a pool.
 ///
@@ -65,23 +61,16 @@ use crate::util::panics;
 /// # }
 /// ```
 pub struct Batcher<I, R> {
-    inner: Arc<dyn Batches<I, R>>,
+    queue: Arc<ItemQueue<I, R>>,
 }
 
 /// Options of a [`Batcher`].
 #[must_use = "a builder does nothing until `build`"]
 pub struct BatcherBuilder<T, I> {
     pool: ExecutablePool<T>,
-    limits: Limits<I>,
+    limits: BatchLimits<I>,
     queue: usize,
     max_delay: Duration,
-}
-
-/// Limits of a batch's contents.
-struct Limits<I> {
-    items: usize,
-    weight: u64,
-    weigh: fn(&I) -> u64,
 }
 
 impl<T: Send + 'static, I: Send + 'static> BatcherBuilder<T, I> {
@@ -93,8 +82,8 @@ impl<T: Send + 'static, I: Send + 'static> BatcherBuilder<T, I> {
 
     /// The most that the items of a batch weigh together, where `weigh` gives the weight of one:
     /// its tokens, its pixels, its bytes. An item that weighs more than this is refused at once.
-    pub fn max_weight(mut self, weight: u64, weigh: fn(&I) -> u64) -> Self {
-        (self.limits.weight, self.limits.weigh) = (weight, weigh);
+    pub fn max_weight(mut self, weight: u64, weigh: impl Fn(&I) -> u64 + Send + Sync + 'static) -> Self {
+        (self.limits.weight, self.limits.weigh) = (weight, Box::new(weigh));
         self
     }
 
@@ -106,20 +95,9 @@ impl<T: Send + 'static, I: Send + 'static> BatcherBuilder<T, I> {
         R: Send + 'static,
     {
         let Self { pool, limits, queue, max_delay } = self;
-        let waiting = ItemQueue { items: FairQueue::default(), is_pulled: false };
-        let waiting = Arc::new(WaitingItems { waiting: Mutex::new(waiting), more: Notify::new() });
-        Batcher {
-            inner: Arc::new(BatcherInner {
-                metrics: QueueMetrics::new("batcher", &pool.inner.name),
-                pool,
-                run,
-                limits,
-                queue,
-                max_delay,
-                keys: RandomState::new(),
-                waiting,
-            }),
-        }
+        let metrics = QueueMetrics::new("batcher", &pool.inner.name);
+        let runner = Arc::new(PoolRunner { pool, run });
+        Batcher { queue: Arc::new(ItemQueue::new(limits, queue, max_delay, metrics, runner)) }
     }
 }
 
@@ -132,7 +110,7 @@ setters! {
         /// because items gather while the slots are busy.
         ///
         /// Needs the timer of the tokio runtime, as a [deadline](crate::SubmitBuilder::deadline) does:
-        /// calls fail with [`Unavailable`](ErrorKind::Unavailable) without.
+        /// calls fail with [`Unavailable`](crate::ErrorKind::Unavailable) without.
         max_delay: Duration,
     }
 }
@@ -141,7 +119,7 @@ impl<T: Send + 'static> ExecutablePool<T> {
     /// Options of a [`Batcher`] over this pool: how much a batch holds, the length of the queue, a
     /// delay.
     pub fn batcher<I: Send + 'static>(&self) -> BatcherBuilder<T, I> {
-        let limits = Limits { items: 64, weight: u64::MAX, weigh: |_| 1 };
+        let limits = BatchLimits { items: 64, weight: u64::MAX, weigh: Box::new(|_| 1) };
         BatcherBuilder { pool: self.clone(), limits, queue: DEFAULT_QUEUE, max_delay: Duration::ZERO }
     }
 }
@@ -166,376 +144,113 @@ impl<I: Send + 'static, R: Send + 'static> Batcher<I, R> {
     /// the task has been given.
     ///
     /// # Errors
-    /// [`Overloaded`](ErrorKind::Overloaded) at once when the queue is full;
-    /// [`InvalidSize`](ErrorKind::InvalidSize) at once for an item that no batch can hold; those of
-    /// the closure; those of [acquiring](ExecutablePool::acquire) a slot, for every item of the
+    /// [`Overloaded`](crate::ErrorKind::Overloaded) at once when the queue is full;
+    /// [`InvalidSize`](crate::ErrorKind::InvalidSize) at once for an item that no batch can hold;
+    /// [`Unavailable`](crate::ErrorKind::Unavailable) at once when the batcher is [closed](Self::close);
+    /// those of the closure; those of [acquiring](ExecutablePool::acquire) a slot, for every item of the
     /// batch.
     ///
     /// # Cancel safety
     /// Cancel safe. If the future is dropped before the item is in a batch, the item never is.
-    /// Afterwards the batch runs on for its other callers, and the result is dropped. If the item
-    /// has the batch for itself, dropping the future drops the future of the closure. A batch whose
-    /// callers have all gone before it begins does not run; one that has begun runs to its end.
+    /// Afterwards the batch runs on for its other callers, and the result is dropped. A batch whose callers
+    /// have all gone is given up: it does not begin, or the future of the closure is dropped, and with it
+    /// what has been submitted [`cancel_on_drop`](crate::Submission::cancel_on_drop).
     pub async fn call(&self, item: I) -> Result<R> {
         self.prepare().call(item).await
     }
 
-    /// Prepares a call with a priority or fairly by key, as [`ExecutablePool::prepare`] does.
+    /// Prepares a call with a deadline, with a priority or fairly by key, as [`ExecutablePool::prepare`] does.
     pub fn prepare(&self) -> CallBuilder<'_, I, R> {
-        CallBuilder { batcher: self, priority: Priority::Normal, key: 0 }
+        let ask = ItemAsk { priority: Priority::Normal, key: 0, deadline: None };
+        CallBuilder { queue: &self.queue, ask }
     }
 
     /// Returns the number of items that wait for a batch.
     pub fn waiting(&self) -> usize {
-        self.inner.waiting()
+        self.queue.waiting()
+    }
+
+    /// Takes no more items: from now on, calls fail with [`Unavailable`](crate::ErrorKind::Unavailable) at
+    /// once, for all handles of this batcher. Items that were accepted before get their results.
+    pub fn close(&self) {
+        self.queue.close();
+    }
+
+    /// [Closes](Self::close) the batcher, and waits until all callers have their results, for `limit` at
+    /// most. Its batches need slots, so drain a batcher before its pool.
+    ///
+    /// # Errors
+    /// [`DeadlineExceeded`](crate::ErrorKind::DeadlineExceeded) with the number of items and batches that
+    /// are left. They go on. [`Unavailable`](crate::ErrorKind::Unavailable) on a tokio runtime without its
+    /// timer, if something is left.
+    ///
+    /// # Cancel safety
+    /// The batcher stays closed. Call it again to go on waiting.
+    pub async fn drain(&self, limit: Duration) -> Result<()> {
+        self.queue.drain(limit).await
     }
 }
 
 /// A call of a batcher, see [`Batcher::prepare`].
 #[must_use = "nothing happens until `call`"]
 pub struct CallBuilder<'a, I, R> {
-    batcher: &'a Batcher<I, R>,
-    priority: Priority,
-    key: u64,
+    queue: &'a Arc<ItemQueue<I, R>>,
+    ask: ItemAsk,
 }
 
 impl<I: Send + 'static, R: Send + 'static> CallBuilder<'_, I, R> {
     /// Sets the urgency of the item among those that wait for a batch.
-    pub fn priority(self, priority: Priority) -> Self {
-        Self { priority, ..self }
+    pub fn priority(mut self, priority: Priority) -> Self {
+        self.ask.priority = priority;
+        self
     }
 
     /// Sets the owner of the item. Owners with items of the same priority in the queue take turns,
     /// however many each has.
-    pub fn key(self, key: impl Hash) -> Self {
-        Self { key: self.batcher.inner.keys().hash_one(key), ..self }
+    pub fn key(mut self, key: impl Hash) -> Self {
+        self.ask.key = self.queue.keys.hash_one(key);
+        self
+    }
+
+    /// Sets until when the result is worth anything, as a time of [`std::time`] or of [`tokio::time`].
+    ///
+    /// The call resolves to [`DeadlineExceeded`](crate::ErrorKind::DeadlineExceeded) then, and the error says
+    /// whether the item waited for its batch or was in one. A batch forms without items whose time is over.
+    /// One whose callers have all left is given up, as [`call`](Batcher::call) says. If all items of a batch
+    /// have deadlines, the last one is also that of what the closure submits; see
+    /// [`AcquireBuilder::deadline`](super::AcquireBuilder::deadline).
+    pub fn deadline(mut self, at: impl Into<Instant>) -> Self {
+        self.ask.deadline = Some(Deadline::at(at));
+        self
     }
 
     /// Calls as [`Batcher::call`] does.
     ///
     /// # Errors
-    /// As [`Batcher::call`].
+    /// As [`Batcher::call`]. [`DeadlineExceeded`](crate::ErrorKind::DeadlineExceeded) at its
+    /// [deadline](Self::deadline), for which a call that has to wait needs the timer of the tokio runtime:
+    /// [`Unavailable`](crate::ErrorKind::Unavailable) without.
     ///
     /// # Cancel safety
     /// As [`Batcher::call`].
     pub async fn call(self, item: I) -> Result<R> {
-        match self.batcher.inner.clone().enter(self.priority, self.key, item)? {
-            EnteredItem::Alone(run) => run.await,
-            EnteredItem::Waiting(mut waiter) => waiter.result().await,
+        if self.ask.deadline.is_some_and(|deadline| deadline.has_passed()) {
+            return Err(late_in_queue());
         }
-    }
-}
-
-/// Result of an item's entry into a batcher.
-enum EnteredItem<I, R> {
-    /// It has a slot for itself. The future runs it.
-    Alone(BoxFuture<'static, Result<R>>),
-    Waiting(ItemWaiter<I, R>),
-}
-
-/// A batcher without the types of its pool and closure.
-trait Batches<I, R>: Send + Sync {
-    fn enter(self: Arc<Self>, priority: Priority, key: u64, item: I) -> Result<EnteredItem<I, R>>;
-    fn keys(&self) -> &RandomState;
-    fn waiting(&self) -> usize;
-}
-
-struct BatcherInner<T, I, R, F> {
-    pool: ExecutablePool<T>,
-    run: F,
-    limits: Limits<I>,
-    /// Number of items that may wait.
-    queue: usize,
-    max_delay: Duration,
-    keys: RandomState,
-    metrics: QueueMetrics,
-    waiting: Arc<WaitingItems<I, R>>,
-}
-
-/// The items that wait for a batch.
-struct WaitingItems<I, R> {
-    waiting: Mutex<ItemQueue<I, R>>,
-    /// Notified when an item is added.
-    more: Notify,
-}
-
-struct ItemQueue<I, R> {
-    items: FairQueue<WaitingItem<I, R>>,
-    /// Whether a task waits for a slot on their behalf. There is one as long as there are items.
-    is_pulled: bool,
-}
-
-struct WaitingItem<I, R> {
-    item: I,
-    weight: u64,
-    caller: oneshot::Sender<Result<R>>,
-    _tally: Tally,
-}
-
-impl<T, I, R, F, Fut> Batches<I, R> for BatcherInner<T, I, R, F>
-where
-    T: Send + 'static,
-    I: Send + 'static,
-    R: Send + 'static,
-    F: FnOnce(PoolGuard<T>, Vec<I>) -> Fut + Clone + Send + Sync + 'static,
-    Fut: Future<Output = Result<Vec<R>>> + Send + 'static,
-{
-    fn enter(self: Arc<Self>, priority: Priority, key: u64, item: I) -> Result<EnteredItem<I, R>> {
-        let weight = (self.limits.weigh)(&item);
-        if weight > self.limits.weight || self.limits.items == 0 {
-            return Err(self.limits.too_large(weight));
+        let end = self.ask.deadline.map(|deadline| deadline.instant());
+        match self.queue.enter(&self.ask, item)? {
+            EnteredItem::Alone(run, _count) => until(end, run, late_in_batch).await?,
+            EnteredItem::Waiting(mut waiter) => match until(end, waiter.answer(), late_in_batch).await {
+                Ok(result) => result,
+                Err(error) => Err(waiter.give_up(error)),
+            },
         }
-        let mut waiting = self.waiting.waiting.lock();
-        if waiting.items.is_empty()
-            && !waiting.is_pulled
-            && self.max_delay.is_zero()
-            && let Some(slot) = self.pool.try_made()
-        {
-            drop(waiting);
-            return Ok(EnteredItem::Alone(run_alone(self.run.clone(), slot, item).boxed()));
-        }
-        if waiting.items.len() >= self.queue {
-            self.metrics.refused();
-            return Err(Error::new(ErrorKind::Overloaded, "the queue of the batcher is full")
-                .help("try again later, or give the pool more slots or the batcher a longer queue"));
-        }
-        let runtime = tokio::runtime::Handle::try_current();
-        let runtime = runtime.map_err(|_| {
-            Error::new(ErrorKind::InvalidOperation, "a batch needs a tokio runtime")
-                .help("call the batcher inside a runtime")
-        })?;
-        let (caller, result) = oneshot::channel();
-        let item = WaitingItem { item, weight, caller, _tally: self.metrics.waiting() };
-        let position = waiting.items.push(priority, key, item);
-        let pulls = !std::mem::replace(&mut waiting.is_pulled, true);
-        drop(waiting);
-        self.waiting.more.notify_one();
-        let waiter = ItemWaiter { waiting: self.waiting.clone(), position, result };
-        if pulls {
-            let puller = Puller { batcher: self, has_ended: false };
-            runtime.spawn(puller.pull());
-        }
-        Ok(EnteredItem::Waiting(waiter))
-    }
-
-    fn keys(&self) -> &RandomState {
-        &self.keys
-    }
-
-    fn waiting(&self) -> usize {
-        self.waiting.waiting.lock().items.len()
-    }
-}
-
-impl<I> Limits<I> {
-    fn too_large(&self, weight: u64) -> Error {
-        let (why, help) = match (self.items, self.weight) {
-            (0, _) => ("no item fits: a batch holds 0 items".into(), "pass at least 1 to `max_items`"),
-            (_, limit) => (
-                format!("an item of weight {weight} never fits: a batch holds a weight of at most {limit}"),
-                "split the item, or pass more to `max_weight`",
-            ),
-        };
-        Error::new(ErrorKind::InvalidSize, why).help(help)
-    }
-}
-
-/// Runs an item that has a slot for itself.
-async fn run_alone<T, I, R, Fut>(
-    run: impl FnOnce(PoolGuard<T>, Vec<I>) -> Fut,
-    slot: PoolGuard<T>,
-    item: I,
-) -> Result<R>
-where
-    T: Send + 'static,
-    Fut: Future<Output = Result<Vec<R>>>,
-{
-    let mut results = run_batch(run, slot, vec![item], 1).await?;
-    results.pop().ok_or_else(|| wrong_count(0, 1))
-}
-
-/// Runs the closure; its panic becomes an error.
-async fn run_batch<T, I, R, Fut>(
-    run: impl FnOnce(PoolGuard<T>, Vec<I>) -> Fut,
-    slot: PoolGuard<T>,
-    items: Vec<I>,
-    count: usize,
-) -> Result<Vec<R>>
-where
-    T: Send + 'static,
-    Fut: Future<Output = Result<Vec<R>>>,
-{
-    let results = AssertUnwindSafe(async { run(slot, items).await }).catch_unwind().await;
-    let results = results.map_err(|panic| {
-        let why = format!("the closure that runs a batch panicked: {}", panics::message(panic));
-        Error::new(ErrorKind::HostTaskPanicked, why)
-    })??;
-    if results.len() == count { Ok(results) } else { Err(wrong_count(results.len(), count)) }
-}
-
-fn wrong_count(results: usize, items: usize) -> Error {
-    let why = format!("the closure of a batcher returned {results} results for {items} items");
-    Error::new(ErrorKind::InvalidSize, why).help("return one result for each item, in their order")
-}
-
-/// The task that waits for slots as long as items wait. When its runtime drops it, the items that
-/// wait are dropped, and their callers get an error.
-struct Puller<T, I, R, F> {
-    batcher: Arc<BatcherInner<T, I, R, F>>,
-    /// It found no item, so that the next one starts another puller.
-    has_ended: bool,
-}
-
-impl<T, I, R, F, Fut> Puller<T, I, R, F>
-where
-    T: Send + 'static,
-    I: Send + 'static,
-    R: Send + 'static,
-    F: FnOnce(PoolGuard<T>, Vec<I>) -> Fut + Clone + Send + Sync + 'static,
-    Fut: Future<Output = Result<Vec<R>>> + Send + 'static,
-{
-    async fn pull(mut self) {
-        let inner = self.batcher.clone();
-        loop {
-            let mut slot = inner.pool.acquire_beside_queue().await;
-            if slot.is_ok()
-                && let Err(error) = inner.gather().await
-            {
-                slot = Err(error);
-            }
-            let Some((items, callers)) = inner.next_batch() else {
-                self.has_ended = true;
-                return;
-            };
-            match slot {
-                Ok(slot) => drop(tokio::spawn(run_and_answer(inner.run.clone(), slot, items, callers))),
-                Err(error) => answer(callers, Err(error)),
-            }
-        }
-    }
-}
-
-impl<T, I, R, F> Drop for Puller<T, I, R, F> {
-    fn drop(&mut self) {
-        if self.has_ended {
-            return;
-        }
-        let mut waiting = self.batcher.waiting.waiting.lock();
-        waiting.is_pulled = false;
-        let dropped = std::mem::take(&mut waiting.items);
-        drop(waiting);
-        drop(dropped);
-    }
-}
-
-async fn run_and_answer<T, I, R, Fut>(
-    run: impl FnOnce(PoolGuard<T>, Vec<I>) -> Fut,
-    slot: PoolGuard<T>,
-    items: Vec<I>,
-    callers: Vec<oneshot::Sender<Result<R>>>,
-) where
-    T: Send + 'static,
-    Fut: Future<Output = Result<Vec<R>>>,
-{
-    // They may have gone since the batch was put together.
-    if callers.iter().all(oneshot::Sender::is_closed) {
-        return;
-    }
-    let results = run_batch(run, slot, items, callers.len()).await;
-    answer(callers, results);
-}
-
-fn answer<R>(callers: Vec<oneshot::Sender<Result<R>>>, results: Result<Vec<R>>) {
-    // A caller that has gone does not want its result. Neither the panic of its result's drop nor that of a
-    // waker keeps the others waiting.
-    let send = |caller: oneshot::Sender<Result<R>>, result| {
-        panics::catch_and_log("a waker or the drop of a result", || drop(caller.send(result)));
-    };
-    match results {
-        Ok(results) => callers.into_iter().zip(results).for_each(|(caller, one)| send(caller, Ok(one))),
-        Err(error) => callers.into_iter().for_each(|caller| send(caller, Err(error.clone()))),
-    }
-}
-
-impl<T, I, R, F> BatcherInner<T, I, R, F> {
-    /// The items whose turn it is, as many as one batch holds, and their callers. None ends the
-    /// puller.
-    #[expect(clippy::type_complexity, reason = "the two lists are used apart")]
-    fn next_batch(&self) -> Option<(Vec<I>, Vec<oneshot::Sender<Result<R>>>)> {
-        let mut waiting = self.waiting.waiting.lock();
-        let (mut items, mut callers, mut left) = (Vec::new(), Vec::new(), self.limits.weight);
-        while items.len() < self.limits.items && waiting.items.peek().is_some_and(|next| next.weight <= left)
-        {
-            let Some(WaitingItem { item, weight, caller, .. }) = waiting.items.pop() else { break };
-            left -= weight;
-            items.push(item);
-            callers.push(caller);
-        }
-        if items.is_empty() {
-            waiting.is_pulled = false;
-            return None;
-        }
-        Some((items, callers))
-    }
-
-    /// Waits until the batch is as full as it gets, or its time has passed.
-    ///
-    /// # Errors
-    /// [`Unavailable`](ErrorKind::Unavailable) on a runtime without its timer.
-    async fn gather(&self) -> Result<()> {
-        if self.max_delay.is_zero() {
-            return Ok(());
-        }
-        let end = Instant::now().checked_add(self.max_delay);
-        match select(pin!(self.is_full()), pin!(deadline::passed(end))).await {
-            Either::Left(_) => Ok(()),
-            Either::Right((timer, _)) => timer,
-        }
-    }
-
-    /// Waits until there are items for a full batch.
-    async fn is_full(&self) {
-        loop {
-            let is_full = {
-                let waiting = self.waiting.waiting.lock();
-                let weight = waiting.items.iter().map(|waiting| waiting.weight).fold(0, u64::saturating_add);
-                waiting.items.len() >= self.limits.items || weight >= self.limits.weight
-            };
-            if is_full {
-                return;
-            }
-            self.waiting.more.notified().await;
-        }
-    }
-}
-
-/// A caller whose item waits for a batch or is in one. The item leaves the queue when this is
-/// dropped.
-struct ItemWaiter<I, R> {
-    waiting: Arc<WaitingItems<I, R>>,
-    position: Position,
-    result: oneshot::Receiver<Result<R>>,
-}
-
-impl<I, R> ItemWaiter<I, R> {
-    async fn result(&mut self) -> Result<R> {
-        (&mut self.result).await.unwrap_or_else(|_| {
-            let why = "the tokio runtime of a batch shut down before the batch had ended";
-            Err(Error::new(ErrorKind::Cancelled, why))
-        })
-    }
-}
-
-impl<I, R> Drop for ItemWaiter<I, R> {
-    fn drop(&mut self) {
-        let item = self.waiting.waiting.lock().items.remove(self.position);
-        drop(item);
     }
 }
 
 impl<I, R> Clone for Batcher<I, R> {
     fn clone(&self) -> Self {
-        Self { inner: self.inner.clone() }
+        Self { queue: self.queue.clone() }
     }
 }
 
@@ -558,6 +273,6 @@ impl<T, I> Debug for BatcherBuilder<T, I> {
 
 impl<I, R> Debug for CallBuilder<'_, I, R> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("CallBuilder").field("priority", &self.priority).finish_non_exhaustive()
+        f.debug_struct("CallBuilder").field("priority", &self.ask.priority).finish_non_exhaustive()
     }
 }

@@ -54,10 +54,14 @@
 //! }
 //! ```
 
+mod batch_run;
 mod batcher;
 mod cache;
+mod deadline;
 mod device_memory;
+mod drain;
 mod fair_queue;
+mod item_queue;
 mod permit;
 mod pool;
 mod pool_guard;

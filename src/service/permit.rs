@@ -11,9 +11,10 @@ use smallvec::SmallVec;
 use wakegraph_hal::{Error, ErrorKind, Priority, ResourceId, Result};
 
 use crate::runtime::{Device, ExecutableGraph, Predecessor, on_thread};
+use crate::service::drain::Drain;
 use crate::service::fair_queue::{FairQueue, Position};
 use crate::service::slot_table::{Claim, Made, SlotTable};
-use crate::util::metrics::{QueueMetrics, Tally};
+use crate::util::metrics::QueueMetrics;
 use crate::util::panics;
 
 /// The slot whose contents the closure of a pool makes.
@@ -48,6 +49,7 @@ pub(super) struct PoolInner<T> {
     pub(super) queue: usize,
     pub(super) keys: RandomState,
     pub(super) metrics: QueueMetrics,
+    pub(super) drain: Drain,
     pub(super) state: Mutex<PoolState<T>>,
 }
 
@@ -103,6 +105,9 @@ impl<T> PoolInner<T> {
 
     fn enter(self: &Arc<Self>, ask: &mut Ask, waker: &Waker) -> Result<Entered<'_, T>> {
         let mut state = self.state.lock();
+        if ask.position.is_none() {
+            self.drain.accepts()?;
+        }
         if let Some(error) = state.table.closed() {
             return Err(error);
         }
@@ -113,6 +118,7 @@ impl<T> PoolInner<T> {
             return Ok(Entered::Permit(Permit::new(self, claim)));
         }
         if ask.position.is_none() && state.waiting.len() >= ask.queue {
+            drop(state);
             return Err(self.refuse());
         }
         let request = state.requests.insert(Request::Waiting(waker.clone()));
@@ -124,8 +130,9 @@ impl<T> PoolInner<T> {
             }
             None => *ask.position.insert(state.waiting.push(ask.priority, ask.key, request)),
         };
-        let _tally = self.metrics.waiting();
-        Ok(Entered::Waiting(Waiter { pool: self, request, position, has_left: false, _tally }))
+        drop(state);
+        self.metrics.entered();
+        Ok(Entered::Waiting(Waiter { pool: self, request, position, has_left: false }))
     }
 
     /// The error of a request that is refused.
@@ -142,6 +149,7 @@ impl<T> PoolInner<T> {
         take: impl FnOnce(&mut SlotTable<T>) -> Option<Claim<T>>,
     ) -> Result<Option<Permit<T>>> {
         let mut state = self.state.lock();
+        self.drain.accepts()?;
         if let Some(error) = state.table.closed() {
             return Err(error);
         }
@@ -149,9 +157,24 @@ impl<T> PoolInner<T> {
         Ok(claim.map(|claim| Permit::new(self, claim)))
     }
 
-    pub(super) fn take_unmade(self: &Arc<Self>) -> Option<Permit<T>> {
-        let claim = self.state.lock().table.take_unmade();
-        claim.map(|claim| Permit::new(self, claim))
+    pub(super) fn take_unmade(self: &Arc<Self>) -> Result<Option<Permit<T>>> {
+        let mut state = self.state.lock();
+        self.drain.accepts()?;
+        Ok(state.table.take_unmade().map(|claim| Permit::new(self, claim)))
+    }
+
+    pub(super) fn close(&self) {
+        let _state = self.state.lock();
+        self.drain.close();
+    }
+
+    /// Describes requests that wait and slots that are in use, if there are any.
+    pub(super) fn what_is_left(&self) -> Option<String> {
+        let state = self.state.lock();
+        let (waiting, used) = (state.waiting.len(), state.table.in_use());
+        drop(state);
+        let is_empty = waiting == 0 && used == 0;
+        (!is_empty).then(|| format!("{waiting} requests wait for a slot and {used} slots are in use"))
     }
 
     fn lose(&self, claim: &mut Claim<T>, error: Error) {
@@ -176,6 +199,7 @@ impl<T> PoolInner<T> {
         let mut answered: SmallVec<[Waker; 2]> = SmallVec::new();
         answered.extend(std::iter::from_fn(|| state.grant()));
         drop(state);
+        self.drain.work_left();
         drop_values(dropped);
         answered.into_iter().for_each(wake);
     }
@@ -226,7 +250,6 @@ struct Waiter<'a, T> {
     position: Position,
     /// It has seen its answer.
     has_left: bool,
-    _tally: Tally,
 }
 
 impl<T> Waiter<'_, T> {
@@ -251,6 +274,7 @@ impl<T> Waiter<'_, T> {
 
 impl<T> Drop for Waiter<'_, T> {
     fn drop(&mut self) {
+        self.pool.metrics.left(1);
         if self.has_left {
             return;
         }
@@ -258,6 +282,7 @@ impl<T> Drop for Waiter<'_, T> {
         state.waiting.remove(self.position);
         let request = state.requests.try_remove(self.request);
         drop(state);
+        self.pool.drain.work_left();
         if let Some(Request::Answered(Ok(claim))) = request {
             // The next request gets the slot.
             drop(Permit::new(self.pool, claim));

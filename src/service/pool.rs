@@ -1,13 +1,18 @@
 //! Executables with inputs and outputs of their own, of which each request has one to itself.
 
 use std::fmt::{self, Debug};
+use std::future::Future;
 use std::hash::{BuildHasher, Hash, RandomState};
 use std::sync::Arc;
+use std::time::Duration;
 
 use parking_lot::Mutex;
-use wakegraph_hal::{Priority, Result, setters};
+use tokio::time::Instant;
+use wakegraph_hal::{Error, Priority, Result, setters};
 
 use crate::runtime::{Device, ExecutableGraph, take_turn};
+use crate::service::deadline::{Deadline, exceeded, until};
+use crate::service::drain::Drain;
 use crate::service::permit::{Ask, PoolInner, PoolState, Slot};
 use crate::service::pool_guard::PoolGuard;
 use crate::service::slot_table::SlotTable;
@@ -111,8 +116,10 @@ impl PoolBuilder {
         let state = Mutex::new(PoolState::new(table));
         let (queue, keys) = (self.queue, RandomState::new());
         let (name, metrics) = (self.name.clone(), QueueMetrics::new("pool", &self.name));
-        let make = Box::new(make);
-        ExecutablePool { inner: Arc::new(PoolInner { name, make, devices, queue, keys, metrics, state }) }
+        let (make, drain) = (Box::new(make), Drain::new("pool"));
+        ExecutablePool {
+            inner: Arc::new(PoolInner { name, make, devices, queue, keys, metrics, drain, state }),
+        }
     }
 }
 
@@ -158,7 +165,8 @@ impl<T: Send + 'static> ExecutablePool<T> {
     /// [`Overloaded`](crate::ErrorKind::Overloaded) at once when the queue is full; the closure's
     /// errors when it cannot make the slot, and
     /// [`HostTaskPanicked`](crate::ErrorKind::HostTaskPanicked) when it panics;
-    /// [`Unavailable`](crate::ErrorKind::Unavailable) when the system has no thread to make it on;
+    /// [`Unavailable`](crate::ErrorKind::Unavailable) when the system has no thread to make it on, and at
+    /// once when the pool is [closed](Self::close);
     /// [`DeviceLost`](crate::ErrorKind::DeviceLost) when no slot is left.
     ///
     /// # Cancel safety
@@ -189,7 +197,7 @@ impl<T: Send + 'static> ExecutablePool<T> {
         }
     }
 
-    /// Prepares to acquire a slot with a priority or fairly by key.
+    /// Prepares to acquire a slot with a deadline, with a priority or fairly by key.
     ///
     /// ```
     /// # use wakegraph::service::{ExecutablePool, PoolGuard, Priority};
@@ -201,7 +209,7 @@ impl<T: Send + 'static> ExecutablePool<T> {
     pub fn prepare(&self) -> AcquireBuilder<'_, T> {
         let queue = self.inner.queue;
         let ask = Ask { priority: Priority::Normal, key: 0, queue, position: None };
-        AcquireBuilder { pool: &self.inner, ask }
+        AcquireBuilder { pool: &self.inner, ask, deadline: None }
     }
 
     /// As [`acquire`](Self::acquire), also when the queue is full: for callers with a bound of
@@ -222,18 +230,73 @@ impl<T: Send + 'static> ExecutablePool<T> {
     /// out when it starts whether they can be made, and no request waits for it.
     ///
     /// # Errors
-    /// Those of the pool's closure.
+    /// Those of the pool's closure. [`Unavailable`](crate::ErrorKind::Unavailable) when the pool is
+    /// [closed](Self::close).
     ///
     /// # Cancel safety
     /// Cancel safe. Slots that have been made stay, and one that is being made is kept when it is
     /// ready.
     pub async fn warm_up(&self) -> Result<()> {
-        while let Some(permit) = self.inner.take_unmade() {
-            if permit.make().await?.is_none() {
-                break;
-            }
+        self.warm_up_with(async |_slot| Ok(())).await
+    }
+
+    /// Makes all slots that have not been made yet, one after the other, and runs each once: `run` writes the
+    /// inputs and submits. So a service that starts also compiles kernels, and loads pages of memory, that
+    /// only a run needs, before the first request.
+    ///
+    /// ```
+    /// # use wakegraph::service::ExecutablePool;
+    /// # use wakegraph::{HostBuffer, Result};
+    /// # async fn example(pool: &ExecutablePool<HostBuffer<u32>>) -> Result<()> {
+    /// pool.warm_up_with(async |slot| {
+    ///     slot.write().await.fill(1);
+    ///     slot.submit().await
+    /// })
+    /// .await
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// As [`warm_up`](Self::warm_up), and those of `run`.
+    ///
+    /// # Cancel safety
+    /// As [`warm_up`](Self::warm_up).
+    pub async fn warm_up_with<F, Fut>(&self, mut run: F) -> Result<()>
+    where
+        F: FnMut(PoolGuard<T>) -> Fut,
+        Fut: Future<Output = Result<()>>,
+    {
+        // A slot that its run has spoilt is not made again and again.
+        for _ in 0..self.status().slots {
+            let Some(permit) = self.inner.take_unmade()? else { break };
+            let Some(permit) = permit.make().await? else { break };
+            run(PoolGuard::new(permit)).await?;
         }
         Ok(())
+    }
+
+    /// Takes no more requests: from now on, they fail with [`Unavailable`](crate::ErrorKind::Unavailable) at
+    /// once, for all handles of this pool. Requests that wait for a slot get one, and guards stay as they
+    /// are.
+    pub fn close(&self) {
+        self.inner.close();
+    }
+
+    /// [Closes](Self::close) the pool, and waits until all requests have ended, for `limit` at most: no one
+    /// waits for a slot, all guards are dropped, and nothing runs in a slot or holds a buffer of it.
+    ///
+    /// Call it when the service has stopped to listen, then [shut down](Device::shutdown) the devices.
+    ///
+    /// # Errors
+    /// [`DeadlineExceeded`](crate::ErrorKind::DeadlineExceeded) with the number of requests and slots that
+    /// are left. They go on. [`Unavailable`](crate::ErrorKind::Unavailable) on a tokio runtime without its
+    /// timer, if something is left.
+    ///
+    /// # Cancel safety
+    /// The pool stays closed. Call it again to go on waiting.
+    pub async fn drain(&self, limit: Duration) -> Result<()> {
+        self.inner.close();
+        self.inner.drain.wait(limit, || self.inner.what_is_left()).await
     }
 
     /// Returns the current state of the pool, for metrics and readiness.
@@ -272,6 +335,7 @@ pub struct PoolStatus {
 pub struct AcquireBuilder<'a, T> {
     pool: &'a Arc<PoolInner<T>>,
     ask: Ask,
+    deadline: Option<Deadline>,
 }
 
 impl<T: Send + 'static> AcquireBuilder<'_, T> {
@@ -290,25 +354,71 @@ impl<T: Send + 'static> AcquireBuilder<'_, T> {
         self
     }
 
+    /// Sets until when the answer is worth anything, as a time of [`std::time`] or of [`tokio::time`]. It
+    /// holds for the wait for a slot and for all that is submitted in the slot.
+    ///
+    /// From then on nothing of the request starts. What waits for a slot, or for the end of a run, resolves to
+    /// [`DeadlineExceeded`](crate::ErrorKind::DeadlineExceeded). The error says where the time went: the
+    /// queue of the pool, the partition on a device, or the host task that has not ended. A run that is late
+    /// is [cancelled](crate::Submission::cancel); its slot comes back when the device lets go of it.
+    ///
+    /// [`submit_with`](PoolGuard::submit_with) can set an earlier deadline for a submission, but not a later
+    /// one. As every deadline of a run, it has the submission handed to its device by a task where it comes
+    /// after others; see [`SubmitBuilder::deadline`](crate::SubmitBuilder::deadline).
+    ///
+    /// ```
+    /// # use std::time::{Duration, Instant};
+    /// # use wakegraph::service::ExecutablePool;
+    /// # use wakegraph::{HostBuffer, Result};
+    /// async fn handle(pool: &ExecutablePool<HostBuffer<u32>>, number: u32) -> Result<u32> {
+    ///     let in_time = Instant::now() + Duration::from_millis(50);
+    ///     let slot = pool.prepare().deadline(in_time).acquire().await?;
+    ///     slot.write().await[0] = number;
+    ///     slot.submit().await?;
+    ///     Ok(slot.read().await[0])
+    /// }
+    /// ```
+    pub fn deadline(mut self, at: impl Into<Instant>) -> Self {
+        self.deadline = Some(Deadline::at(at));
+        self
+    }
+
     /// Waits for a free slot.
     ///
     /// # Errors
-    /// As [`ExecutablePool::acquire`].
+    /// As [`ExecutablePool::acquire`]. [`DeadlineExceeded`](crate::ErrorKind::DeadlineExceeded) at its
+    /// [deadline](Self::deadline), for which a request that has to wait needs the timer of the tokio runtime:
+    /// [`Unavailable`](crate::ErrorKind::Unavailable) without.
     ///
     /// # Cancel safety
     /// As [`ExecutablePool::acquire`]. The place in the queue is taken when the future is first
     /// polled.
-    pub async fn acquire(mut self) -> Result<PoolGuard<T>> {
-        loop {
-            let permit = self.pool.permit(&mut self.ask).await?;
-            // A slot that turns out not to fit into the memory is none; the request waits for
-            // another, and is the next to get one.
-            if let Some(permit) = permit.make().await? {
-                take_turn().await;
-                return Ok(PoolGuard::new(permit));
-            }
+    pub async fn acquire(self) -> Result<PoolGuard<T>> {
+        let Self { pool, mut ask, deadline } = self;
+        let late = || late(pool);
+        let slot = until(deadline.map(|deadline| deadline.instant()), acquire(pool, &mut ask), late);
+        Ok(slot.await??.with_deadline(deadline))
+    }
+}
+
+async fn acquire<T: Send + 'static>(pool: &Arc<PoolInner<T>>, ask: &mut Ask) -> Result<PoolGuard<T>> {
+    loop {
+        let permit = pool.permit(ask).await?;
+        // A slot that turns out not to fit into the memory is none; the request waits for
+        // another, and is the next to get one.
+        if let Some(permit) = permit.make().await? {
+            take_turn().await;
+            return Ok(PoolGuard::new(permit));
         }
     }
+}
+
+/// The error of a request that has no slot by its deadline.
+fn late<T>(pool: &PoolInner<T>) -> Error {
+    let name = &pool.name;
+    let error =
+        exceeded(format!("the deadline passed while the request waited for a slot of the pool `{name}`"));
+    pool.what_is_left().map_or(error.clone(), |left| error.with_note(&left))
 }
 
 impl<T> Clone for ExecutablePool<T> {

@@ -3,7 +3,8 @@
 use std::fmt::{self, Debug};
 use std::ops::{Deref, DerefMut};
 
-use crate::runtime::{ExecutableGraph, Submission, SubmitBuilder};
+use crate::runtime::{ExecutableGraph, Submission, SubmitBuilder, Update};
+use crate::service::deadline::Deadline;
 use crate::service::permit::Permit;
 use crate::service::slot_table::Made;
 
@@ -21,24 +22,35 @@ use crate::service::slot_table::Made;
 pub struct PoolGuard<T: Send + 'static> {
     /// Of a slot that has been made.
     permit: Permit<T>,
+    deadline: Option<Deadline>,
 }
 
 impl<T: Send + 'static> PoolGuard<T> {
     pub(super) fn new(permit: Permit<T>) -> Self {
-        Self { permit }
+        Self { permit, deadline: None }
+    }
+
+    /// The slot for a request with this deadline.
+    pub(super) fn with_deadline(mut self, deadline: Option<Deadline>) -> Self {
+        self.deadline = deadline;
+        self
     }
 
     fn made(&self) -> &Made<T> {
         self.permit.made().expect("a guard has its slot until it is dropped")
     }
 
-    /// Submits the slot's executable; see [`ExecutableGraph::submit`].
+    /// Submits the slot's executable; see [`ExecutableGraph::submit`]. If the slot was acquired with a
+    /// [deadline](super::AcquireBuilder::deadline), it is the submission's as well.
     pub fn submit(&self) -> Submission {
-        self.keep(self.executable().submit())
+        match self.deadline {
+            None => self.keep(self.executable().submit()),
+            Some(_) => self.submit_with(|submit| submit),
+        }
     }
 
     /// Submits the slot's executable with a wait list, or whatever else
-    /// [`ExecutableGraph::prepare`] offers.
+    /// [`ExecutableGraph::prepare`] offers. A deadline that is later than the slot's own changes nothing.
     ///
     /// ```
     /// # use std::time::{Duration, Instant};
@@ -53,10 +65,24 @@ impl<T: Send + 'static> PoolGuard<T> {
         &self,
         prepare: impl for<'a> FnOnce(SubmitBuilder<'a>) -> SubmitBuilder<'a>,
     ) -> Submission {
-        self.keep(prepare(self.executable().prepare()).submit())
+        let submit = prepare(self.executable().prepare());
+        self.keep(match self.deadline {
+            None => submit.submit(),
+            Some(deadline) => {
+                let before = deadline.waited();
+                submit.answer_by(deadline.instant(), before).submit()
+            }
+        })
     }
 
-    /// The slot's executable, for its plan and for updates. The pool does not see what is submitted
+    /// Prepares an update of the slot's executable, which has to be finalized as
+    /// [updatable](crate::FinalizeOptions::updatable): for values that change per request. See
+    /// [`ExecutableGraph::update`].
+    pub fn update(&self) -> Update<'_> {
+        self.executable().update()
+    }
+
+    /// The slot's executable, for its plan. The pool does not see what is submitted
     /// through it: the slot would go back while that is in flight.
     pub fn executable(&self) -> &ExecutableGraph {
         &self.made().executable
@@ -87,7 +113,7 @@ impl<T: Send + 'static> Drop for PoolGuard<T> {
     /// end drops the permit as that of another guard.
     fn drop(&mut self) {
         if let Some(user) = self.permit.user() {
-            let rest = Self { permit: self.permit.take() };
+            let rest = Self { permit: self.permit.take(), deadline: None };
             drop(user.latch().drop_when_set(Box::new(rest)));
         }
     }

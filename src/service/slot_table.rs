@@ -272,6 +272,11 @@ impl<T> SlotTable<T> {
         self.places.iter().map(|place| place.idle.len()).sum()
     }
 
+    /// Slots that somebody has a claim to.
+    pub(super) fn in_use(&self) -> usize {
+        self.places.iter().map(|place| place.slots - place.idle.len() - place.unmade.len()).sum()
+    }
+
     pub(super) fn made_count(&self) -> usize {
         self.places.iter().map(|place| place.slots - place.unmade.len() - place.making).sum()
     }

@@ -1,11 +1,14 @@
 //! Deadlines of submissions: what would start too late does not start.
 
-use std::future::pending;
+use std::future::{Future, pending};
 use std::pin::Pin;
+use std::task::{Context, Poll, ready};
+use std::time::Duration;
 
 use tokio::time::{Instant, Sleep, sleep_until};
 use wakegraph_hal::{Error, ErrorKind, Result};
 
+use crate::runtime::execution::progress::SubmissionProgress;
 use crate::util::panics::catch;
 
 /// The error of work that did not start in time.
@@ -35,4 +38,44 @@ pub(crate) fn timer(at: Instant) -> Result<Pin<Box<Sleep>>> {
         Error::new(ErrorKind::Unavailable, format!("the tokio runtime has no timer: {panic}"))
             .help("build the runtime with `enable_time()` or `enable_all()`")
     })
+}
+
+/// The time at which a submission is answered, also where its work goes on.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct AnswerBy {
+    pub(crate) at: Instant,
+    /// How long the request had taken before it was submitted.
+    pub(crate) before: Duration,
+}
+
+/// The timer of an [`AnswerBy`], which is made when a poll has to wait.
+pub(crate) struct AnswerTimer {
+    answer_by: AnswerBy,
+    timer: Option<Pin<Box<Sleep>>>,
+}
+
+impl AnswerTimer {
+    pub(crate) fn new(answer_by: AnswerBy) -> Box<Self> {
+        Box::new(Self { answer_by, timer: None })
+    }
+
+    /// Ready at the time.
+    ///
+    /// # Errors
+    /// Those of [`timer`].
+    pub(crate) fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Result<()>> {
+        let timer = match &mut self.timer {
+            Some(timer) => timer,
+            none => none.insert(timer(self.answer_by.at)?),
+        };
+        ready!(timer.as_mut().poll(cx));
+        Poll::Ready(Ok(()))
+    }
+
+    /// The error of a submission that is only so far by then.
+    pub(crate) fn error(&self, progress: &SubmissionProgress) -> Error {
+        let before = self.answer_by.before;
+        let why = format!("the deadline passed, {before:?} of it before the submission: {progress}");
+        progress.locate(Error::new(ErrorKind::DeadlineExceeded, why))
+    }
 }

@@ -227,15 +227,5 @@ impl Watchdog {
 }
 
 fn stalled(progress: &SubmissionProgress, limit: Duration) -> Error {
-    let error = Error::new(ErrorKind::Stalled, format!("not over after {limit:?}: {progress}"));
-    let Some(suspect) = progress.suspect() else { return error };
-    let error = error.in_partition(suspect.partition);
-    let error = match &suspect.device {
-        Some(device) => error.on_device(device),
-        None => error,
-    };
-    match &*suspect.nodes {
-        [node] => error.in_node(node),
-        _ => error,
-    }
+    progress.locate(Error::new(ErrorKind::Stalled, format!("not over after {limit:?}: {progress}")))
 }

@@ -2,6 +2,8 @@
 
 use std::fmt::{self, Display};
 
+use wakegraph_hal::Error;
+
 use crate::runtime::execution::labels::list_names;
 
 /// Progress of a submission: [`Submission::progress`](crate::Submission::progress).
@@ -65,12 +67,26 @@ impl SubmissionProgress {
 
     /// The partition that the submission hangs on, if it does: one that runs, or whose views are kept, else
     /// one that waits.
-    pub(crate) fn suspect(&self) -> Option<&PartitionProgress> {
+    fn suspect(&self) -> Option<&PartitionProgress> {
         let waits =
             |partition: &&PartitionProgress| matches!(partition.state, PartitionState::Waiting { .. });
         let is_kept = |partition: &&PartitionProgress| partition.state == PartitionState::ViewsKept;
         let find_kept = || self.partitions.iter().find(is_kept);
         self.running().next().or_else(find_kept).or_else(|| self.partitions.iter().find(waits))
+    }
+
+    /// Adds to the error of a submission that takes too long where it hangs.
+    pub(crate) fn locate(&self, error: Error) -> Error {
+        let Some(suspect) = self.suspect() else { return error };
+        let error = error.in_partition(suspect.partition);
+        let error = match &suspect.device {
+            Some(device) => error.on_device(device),
+            None => error,
+        };
+        match &*suspect.nodes {
+            [node] => error.in_node(node),
+            _ => error,
+        }
     }
 }
 

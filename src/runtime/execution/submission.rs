@@ -6,12 +6,13 @@ use std::fmt::{self, Debug};
 use std::future::{Future, IntoFuture};
 use std::pin::Pin;
 use std::sync::Arc;
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, ready};
 
 use wakegraph_hal as hal;
 use wakegraph_hal::{Error, ErrorKind, Result};
 
 use crate::graph::NodeId;
+use crate::runtime::execution::deadline::{AnswerBy, AnswerTimer};
 use crate::runtime::execution::in_flight::{Alarm, Watchdog};
 use crate::runtime::execution::profile::Profile;
 use crate::runtime::execution::progress::SubmissionProgress;
@@ -58,6 +59,7 @@ use crate::runtime::execution::submission_queue::SubmissionQueue;
 pub struct Submission {
     wait: RunWait,
     alarm: Option<Alarm>,
+    answer_by: Option<Box<AnswerTimer>>,
     cancels_on_drop: bool,
 }
 
@@ -65,7 +67,7 @@ impl Submission {
     /// The submission of a run, which was left to the reactor's thread if there is a `queue`.
     #[inline]
     pub(crate) fn new(run: Arc<Run>, queue: Option<Arc<SubmissionQueue>>) -> Self {
-        Self { wait: RunWait::new(run, queue), alarm: None, cancels_on_drop: false }
+        Self { wait: RunWait::new(run, queue), alarm: None, answer_by: None, cancels_on_drop: false }
     }
 
     /// Has the submission hear from a watchdog.
@@ -73,6 +75,26 @@ impl Submission {
         if !self.wait.run.has_ended() {
             self.alarm = Some(watchdog.watch(self.wait.run.clone()));
         }
+    }
+
+    /// Has the submission resolve at that time, also where its work goes on.
+    pub(crate) fn set_answer_by(&mut self, answer_by: AnswerBy) {
+        self.answer_by = Some(AnswerTimer::new(answer_by));
+    }
+
+    /// Ready with an error if the work has not ended in time, which cancels the rest of it. Only once: who
+    /// awaits the submission again waits for its end.
+    fn poll_answer_by(&mut self, cx: &mut Context<'_>) -> Poll<Result<()>> {
+        let Some(timer) = &mut self.answer_by else { return Poll::Pending };
+        ready!(timer.poll(cx))?;
+        let Some(timer) = self.answer_by.take() else { return Poll::Pending };
+        Poll::Ready(match self.progress() {
+            Some(progress) => {
+                self.cancel();
+                Err(timer.error(&progress))
+            }
+            None => self.wait.run.result(),
+        })
     }
 
     /// The watchdog's error, if there is one and it has found the run to hang.
@@ -193,7 +215,7 @@ impl Future for Submission {
         }
         match Pin::new(&mut self.wait).poll(cx) {
             // The guard may be that of the very task that asks.
-            Poll::Pending if !self.wait.run.has_failed_behind_guard() => Poll::Pending,
+            Poll::Pending if !self.wait.run.has_failed_behind_guard() => self.poll_answer_by(cx),
             _ => Poll::Ready(self.wait.run.result()),
         }
     }

@@ -280,13 +280,20 @@ impl QueueMetrics {
         Self { waiting: gauge(WAITING, &labels), refused: counter(REFUSED, &labels) }
     }
 
-    /// A request waits until the guard is dropped.
-    pub(crate) fn waiting(&self) -> Tally {
-        Tally::new(&self.waiting, 1.0)
+    /// A request waits.
+    pub(crate) fn entered(&self) {
+        tell_recorder(|| self.waiting.increment(1.0));
+    }
+
+    /// So many requests wait no longer.
+    pub(crate) fn left(&self, requests: usize) {
+        if requests > 0 {
+            tell_recorder(|| self.waiting.decrement(requests as f64));
+        }
     }
 
     pub(crate) fn refused(&self) {
-        self.refused.increment(1);
+        tell_recorder(|| self.refused.increment(1));
     }
 }
 

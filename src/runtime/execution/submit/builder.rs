@@ -7,6 +7,7 @@ use std::time::Duration;
 use tokio::runtime::Handle;
 use tokio::time::Instant;
 
+use crate::runtime::execution::deadline::AnswerBy;
 use crate::runtime::execution::executable::ExecutableInner;
 use crate::runtime::execution::host_guard::TaskOutput;
 use crate::runtime::execution::in_flight::Watchdog;
@@ -47,6 +48,7 @@ pub struct SubmitBuilder<'a> {
     executable: &'a Arc<ExecutableInner>,
     waits: Waits,
     watchdog: Option<Duration>,
+    answer_by: Option<AnswerBy>,
 }
 
 impl std::fmt::Debug for SubmitBuilder<'_> {
@@ -63,7 +65,7 @@ impl std::fmt::Debug for SubmitBuilder<'_> {
 
 impl<'a> SubmitBuilder<'a> {
     pub(crate) fn new(executable: &'a Arc<ExecutableInner>) -> Self {
-        Self { executable, waits: Waits::default(), watchdog: None }
+        Self { executable, waits: Waits::default(), watchdog: None, answer_by: None }
     }
 
     /// Starts after `submission` has ended. If it fails, this one fails with the same error and
@@ -154,6 +156,14 @@ impl<'a> SubmitBuilder<'a> {
         self
     }
 
+    /// Starts nothing any more from `at` on, if there is no earlier deadline, and has the submission resolve
+    /// then, also where its work goes on. `before` is how long the request has taken so far.
+    pub(crate) fn answer_by(mut self, at: Instant, before: Duration) -> Self {
+        self.waits.deadline = Some(self.waits.deadline.map_or(at, |own| own.min(at)));
+        self.answer_by = Some(AnswerBy { at, before });
+        self
+    }
+
     /// Has a watchdog watch the submission. If it has not ended `limit` after this call to submit it,
     ///
     /// - the submission resolves to [`Stalled`](crate::ErrorKind::Stalled). The error names the partition
@@ -188,6 +198,13 @@ impl<'a> SubmitBuilder<'a> {
 
     /// Submits. See [`ExecutableGraph::submit`](crate::ExecutableGraph::submit).
     pub fn submit(self) -> Submission {
+        let answer_by = self.answer_by;
+        let mut submission = self.submit_watched();
+        answer_by.into_iter().for_each(|answer_by| submission.set_answer_by(answer_by));
+        submission
+    }
+
+    fn submit_watched(self) -> Submission {
         let Some(limit) = self.watchdog else { return submit_after(self.executable, self.waits) };
         let handle = Handle::try_current().map_err(|_| needs_tokio("has a watchdog"));
         match handle.and_then(|handle| Watchdog::start(handle, limit)) {
