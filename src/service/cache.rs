@@ -5,6 +5,7 @@ use std::fmt::{self, Debug};
 use std::hash::Hash;
 use std::ops::Deref;
 use std::sync::{Arc, Weak};
+use std::time::Duration;
 
 use parking_lot::Mutex;
 use tokio::sync::watch;
@@ -12,6 +13,8 @@ use wakegraph_hal::{Error, ErrorKind, ResourceId, Result};
 
 use crate::runtime::{ExecutableGraph, Submission, on_thread, take_turn};
 use crate::service::device_memory::DeviceMemory;
+use crate::service::drain::Drain;
+use crate::sync::{AtomicU64, Ordering};
 use crate::util::panics;
 
 /// Executables by key, such as the shape of their inputs, within a limit of device memory.
@@ -62,6 +65,8 @@ pub struct ExecutableCache<K, T = ()> {
 /// The cache does not drop an executable while a handle to it exists.
 pub struct CachedExecutable<T> {
     entry: Arc<Cached<T>>,
+    /// Dropped after the entry.
+    _user: CacheUser,
 }
 
 struct CacheInner<K, T> {
@@ -69,7 +74,31 @@ struct CacheInner<K, T> {
     /// Bytes of device memory.
     limit: u64,
     memory: Arc<Mutex<CacheMemory>>,
+    users: Arc<CacheUsers>,
     state: Mutex<CacheState<K, T>>,
+}
+
+/// The calls that wait for an executable of a cache, and the handles that callers hold.
+struct CacheUsers {
+    count: AtomicU64,
+    drain: Drain,
+}
+
+/// One of the users of a cache.
+struct CacheUser(Arc<CacheUsers>);
+
+impl CacheUser {
+    fn new(users: &Arc<CacheUsers>) -> Self {
+        users.count.fetch_add(1, Ordering::SeqCst);
+        Self(users.clone())
+    }
+}
+
+impl Drop for CacheUser {
+    fn drop(&mut self) {
+        self.0.count.fetch_sub(1, Ordering::SeqCst);
+        self.0.drain.work_left();
+    }
 }
 
 type MakeExecutable<K, T> = dyn Fn(&K) -> Result<(ExecutableGraph, T)> + Send + Sync;
@@ -121,7 +150,9 @@ where
         make: impl Fn(&K) -> Result<(ExecutableGraph, T)> + Send + Sync + 'static,
     ) -> Self {
         let state = Mutex::new(CacheState { entries: HashMap::new(), clock: 0 });
-        Self { inner: Arc::new(CacheInner { make: Box::new(make), limit, memory: Arc::default(), state }) }
+        let (make, memory) = (Box::new(make), Arc::default());
+        let users = Arc::new(CacheUsers { count: AtomicU64::new(0), drain: Drain::new("cache") });
+        Self { inner: Arc::new(CacheInner { make, limit, memory, users, state }) }
     }
 
     /// The executable for a key. Makes it if the cache does not have it, on a thread of its own that is
@@ -130,27 +161,56 @@ where
     /// # Errors
     /// The closure's, for all who wait for this key; the next call tries again.
     /// [`HostTaskPanicked`](ErrorKind::HostTaskPanicked) when the closure panics,
-    /// [`Unavailable`](ErrorKind::Unavailable) when the system has no thread to give.
+    /// [`Unavailable`](ErrorKind::Unavailable) when the system has no thread to give, and at once when the
+    /// cache is [closed](Self::close).
     ///
     /// # Cancel safety
     /// Cancel safe. An executable that is being made is finished and kept, whether or not a caller
     /// still waits for it.
     pub async fn get(&self, key: &K) -> Result<CachedExecutable<T>> {
+        let user = CacheUser::new(&self.inner.users);
+        self.inner.users.drain.accepts()?;
         loop {
             let (content, _waiting) = self.inner.find(key)?;
             let mut making = match content {
                 CacheContent::Ready(entry) => {
                     take_turn().await;
-                    return Ok(CachedExecutable { entry });
+                    return Ok(CachedExecutable { entry, _user: user });
                 }
                 CacheContent::Making(making) => making,
             };
             let no_thread = |_| Error::new(ErrorKind::Unavailable, "no thread made the executable");
             let made = making.wait_for(Option::is_some).await.map_err(no_thread)?.clone();
             if let Some(entry) = made.transpose()?.and_then(|made| made.upgrade()) {
-                return Ok(CachedExecutable { entry });
+                return Ok(CachedExecutable { entry, _user: user });
             }
         }
+    }
+
+    /// Gives no more executables: from now on, [`get`](Self::get) fails with
+    /// [`Unavailable`](ErrorKind::Unavailable) at once, for all handles of this cache. Calls that wait for an
+    /// executable get it.
+    pub fn close(&self) {
+        self.inner.users.drain.close();
+    }
+
+    /// [Closes](Self::close) the cache, and waits until no caller waits for an executable or holds one, for
+    /// `limit` at most. Runs that are still in flight then are those of their device, which
+    /// [drains](crate::Device::drain) them.
+    ///
+    /// # Errors
+    /// [`DeadlineExceeded`](ErrorKind::DeadlineExceeded) with the number of callers that are left.
+    /// [`Unavailable`](ErrorKind::Unavailable) on a tokio runtime without its timer, if one is left.
+    ///
+    /// # Cancel safety
+    /// The cache stays closed. Call it again to go on waiting.
+    pub async fn drain(&self, limit: Duration) -> Result<()> {
+        self.close();
+        let what_is_left = || match self.inner.users.count.load(Ordering::SeqCst) {
+            0 => None,
+            count => Some(format!("callers that hold an executable or wait for one: {count}")),
+        };
+        self.inner.users.drain.wait(limit, what_is_left).await
     }
 
     /// Returns the number of executables that the cache has or is making.
@@ -336,7 +396,7 @@ impl<T> Deref for CachedExecutable<T> {
 
 impl<T> Clone for CachedExecutable<T> {
     fn clone(&self) -> Self {
-        Self { entry: self.entry.clone() }
+        Self { entry: self.entry.clone(), _user: CacheUser::new(&self._user.0) }
     }
 }
 

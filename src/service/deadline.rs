@@ -68,3 +68,20 @@ pub(super) async fn until<F: Future>(
         Either::Right((timer, _)) => timer.and_then(|()| Err(late())),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn shared_work_has_the_last_deadline_if_all_have_one() {
+        let now = Instant::now();
+        let [early, late] = [1, 2].map(|seconds| Some(Deadline::at(now + Duration::from_secs(seconds))));
+        let of_all = |requests: &[Option<Deadline>]| {
+            Deadline::of_all(requests.iter().copied()).map(|deadline| deadline.instant())
+        };
+        assert_eq!(of_all(&[early, late, early]), late.map(|late| late.instant()));
+        assert_eq!(of_all(&[early]), early.map(|early| early.instant()));
+        assert_eq!((of_all(&[late, None]), of_all(&[None, late]), of_all(&[])), (None, None, None));
+    }
+}

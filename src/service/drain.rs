@@ -13,9 +13,12 @@ use crate::util::panics;
 
 /// Whether its owner still takes work, and those who wait until all that was taken has ended.
 ///
-/// The owner counts what it has taken under a lock of its own. It closes the drain, and asks whether it is
-/// closed before it takes more, under the same lock. So whoever takes the last work out after the closing
-/// [says so](Self::work_left), and who takes it out before it is seen by the count.
+/// The owner counts the work that it has taken. Pools and batchers count, [close](Self::close) and
+/// [ask](Self::accepts) under one lock. A cache has a counter: a caller adds to it and then asks. Either way
+///
+/// - work that was accepted is in the count when a drain first reads it;
+/// - whoever takes the last work out of the count after that finds the drain closed, and
+///   [says so](Self::work_left). The total order of sequentially consistent accesses gives this to the counter.
 pub(super) struct Drain {
     /// The owner in words, for errors.
     owner: &'static str,
@@ -28,17 +31,17 @@ impl Drain {
         Self { owner, is_closed: AtomicBool::new(false), changed: Notify::new() }
     }
 
-    /// Closes the owner. Called under its lock.
+    /// Closes the owner.
     pub(super) fn close(&self) {
-        self.is_closed.store(true, Ordering::Release);
+        self.is_closed.store(true, Ordering::SeqCst);
     }
 
-    /// Whether the owner takes more work. Called under its lock.
+    /// Whether the owner takes more work.
     ///
     /// # Errors
     /// [`Unavailable`](ErrorKind::Unavailable) if it is closed.
     pub(super) fn accepts(&self) -> Result<()> {
-        if !self.is_closed.load(Ordering::Acquire) {
+        if !self.is_closed.load(Ordering::SeqCst) {
             return Ok(());
         }
         let why = format!("the {} is closed", self.owner);
@@ -48,7 +51,7 @@ impl Drain {
     /// Some work has ended or was given up. Called after the owner's lock, and before a value of the user's
     /// is dropped, which may panic.
     pub(super) fn work_left(&self) {
-        if self.is_closed.load(Ordering::Acquire) {
+        if self.is_closed.load(Ordering::SeqCst) {
             panics::catch_and_log("a waker", || self.changed.notify_waiters());
         }
     }

@@ -284,7 +284,7 @@ impl<I, R> ItemQueue<I, R> {
         let (waiting, batches) = (state.items.len(), state.batches);
         drop(state);
         let is_empty = waiting == 0 && batches == 0;
-        (!is_empty).then(|| format!("{waiting} items wait and {batches} batches run"))
+        (!is_empty).then(|| format!("items waiting: {waiting}, batches running: {batches}"))
     }
 }
 

@@ -174,7 +174,7 @@ impl<T> PoolInner<T> {
         let (waiting, used) = (state.waiting.len(), state.table.in_use());
         drop(state);
         let is_empty = waiting == 0 && used == 0;
-        (!is_empty).then(|| format!("{waiting} requests wait for a slot and {used} slots are in use"))
+        (!is_empty).then(|| format!("requests waiting: {waiting}, slots in use: {used}"))
     }
 
     fn lose(&self, claim: &mut Claim<T>, error: Error) {

@@ -7,6 +7,8 @@
 mod batcher;
 mod cache;
 mod common;
+mod deadlines;
+mod ending;
 mod pool;
 mod pool_faults;
 mod pool_memory;
