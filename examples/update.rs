@@ -43,7 +43,7 @@ async fn main() -> Result<()> {
     assert_eq!(y.to_vec().await?, [50; 4]);
 
     // Several changes apply together or not at all. Without the fill, sums accumulate.
-    exec.update().range(sum, Range::linear(2).offset([2])).enabled(clear, false).apply().await?;
+    exec.update().range(sum, Range::linear(2).starting_at([2])).enabled(clear, false).apply().await?;
     exec.submit().await?;
     assert_eq!(y.to_vec().await?, [50, 50, 100, 100]);
 

@@ -81,7 +81,7 @@ wakegraph::kernel! {
     pub(crate) fn reduction(x: &[f32], tile: Local<f32>, sums: &mut [f32]) {
         range: |x, _, _| [x.len()],
         group: |group, x, tile, sums| {
-            let x = &x[group.global_offset()[0]..][..group.count()];
+            let x = &x[group.offset()[0]..][..group.count()];
             let (Ok(x), Ok(tile)) = (x.try_into(), tile.try_into()) else { panic!("a group of other size") };
             sums[0] = sum(x, tile);
         },
@@ -115,7 +115,7 @@ wakegraph::kernel! {
             [if n.is_multiple_of(TILE) && n * n <= least { n } else { 0 }; 2]
         },
         group: |group, n, a, b, tile_a, tile_b, c| {
-            let [x, y, _] = group.global_offset();
+            let [x, y, _] = group.offset();
             let sums = product_of_tiles(n as usize, a, b, [x, y], tile_a, tile_b);
             for (row, sums) in sums.iter().enumerate() {
                 c.row(row, 0).copy_from_slice(sums);
@@ -152,7 +152,7 @@ wakegraph::kernel! {
     /// How many elements have each value.
     pub(crate) fn histogram(x: &[u32], bins: &mut [u32]) {
         range: |x, _| [x.len()],
-        host: |range, x, bins| count(&x[range.global_offset()[0]..][..range.count()], bins),
+        host: |range, x, bins| count(&x[range.offset()[0]..][..range.count()], bins),
         // SAFETY: the bound keeps the index below the length of `x`; the additions are atomic.
         c: unsafe { "KERNEL(histogram, (SLICE(const u32, x), SLICE(u32, bins))) {
                          u32 bin = x[GLOBAL_ID(0)] % 256;

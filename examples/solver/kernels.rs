@@ -31,7 +31,7 @@ wakegraph::kernel! {
             let parts = parts.row(0, 0);
             parts.fill(0.0);
             let len = x.len().min(y.len());
-            for first in (group.global_offset()[0]..len).step_by(PARTS) {
+            for first in (group.offset()[0]..len).step_by(PARTS) {
                 for ((part, x), y) in parts.iter_mut().zip(&x[first..len]).zip(&y[first..len]) {
                     *part += x * y;
                 }

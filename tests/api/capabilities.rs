@@ -108,7 +108,7 @@ fn an_update_without_its_capability_is_refused_by_name() {
             Can::KERNEL_ARGUMENTS => exec.update().launch(node, add(2, &x)),
             Can::LOCAL_WORK_SIZE => exec.update().range(node, local(8)),
             Can::GLOBAL_WORK_SIZE => exec.update().range(node, Range::linear(32).local([4])),
-            Can::GLOBAL_WORK_OFFSET => exec.update().range(node, local(4).offset([4])),
+            Can::GLOBAL_WORK_OFFSET => exec.update().range(node, local(4).starting_at([4])),
             Can::KERNEL_HANDLE => exec.update().launch(node, other(&x)),
             Can::BODIES => exec.update().launch(inside.clone(), add(2, &x)),
             Can::MEMORY_OPERANDS => exec.update().fill(fill, &x, 2),

@@ -465,13 +465,13 @@ fn failures_while_running_name_the_place_in_the_source() {
 fn items_are_those_of_the_range() {
     let device = device();
     let (from, to) = (device.buffer_from(&[1u32, 2, 3, 4]).unwrap(), device.buffer::<u32>(6).unwrap());
-    run(&device, one_index(10, &from, &to), Range::linear(2).offset([1]));
+    run(&device, one_index(10, &from, &to), Range::linear(2).starting_at([1]));
     assert_eq!(block_on(to.to_vec()).unwrap(), [0, 20, 30, 0, 0, 0]);
-    run(&device, two_indices(3, Local::new(1), &to), Range::new([2, 1]).offset([1, 1]).local([1, 1]));
+    run(&device, two_indices(3, Local::new(1), &to), Range::new([2, 1]).starting_at([1, 1]).local([1, 1]));
     assert_eq!(block_on(to.to_vec()).unwrap(), [0, 20, 30, 0, 11, 12]);
-    run(&device, three_indices(&to), Range::new([2, 2, 2]).offset([0, 5, 100]));
+    run(&device, three_indices(&to), Range::new([2, 2, 2]).starting_at([0, 5, 100]));
     assert_eq!(block_on(to.to_vec()).unwrap(), [402, 422, 30, 0, 11, 12]);
-    run(&device, without_parameters(), Range::linear(2).offset([7]));
+    run(&device, without_parameters(), Range::linear(2).starting_at([7]));
     assert_eq!(*ITEMS.lock().unwrap(), [7, 8]);
 }
 

@@ -232,7 +232,7 @@ fn an_update_applies_to_later_enqueues_only() {
     });
     let value = |v: u32| KernelArg::Value(v.to_ne_bytes().as_slice().into());
     let Command::Kernel(mut first) = launch(kernel, vec![value(1)]) else { unreachable!() };
-    first.range = Range::new([8, 4]).local([2, 2]).offset([1]);
+    first.range = Range::new([8, 4]).local([2, 2]).starting_at([1]);
     first.alternatives = vec![other.clone()];
     let range = first.range;
 
@@ -261,7 +261,7 @@ fn an_update_applies_to_later_enqueues_only() {
 
     (0..4).for_each(|_| release.open());
     queue.finish().unwrap();
-    let updated = Range::new([6, 2]).offset([3, 1]);
+    let updated = Range::new([6, 2]).starting_at([3, 1]);
     let expected = [(1, range), (1, range), (2, range), (2, range), (1002, updated)];
     assert_eq!(receiver.try_iter().collect::<Vec<_>>(), expected);
 }

@@ -224,8 +224,8 @@ kernel! {
     /// Each group's sum, by halves in local memory, and each item's place in its group.
     fn sum(tile: Local<f32>, x: &[f32], sums: &mut [f32], places: &mut [u32]) {
         group: |group, tile, x, sums, places| {
-            let first = group.global_offset()[0];
-            for [i] in group.items() {
+            let first = group.offset()[0];
+            for i in group.indices() {
                 tile[i - first] = x[i];
                 places[i - first] = (i - first) as u32;
             }
@@ -356,7 +356,7 @@ fn what_is_written_has_an_element_for_each_work_item() {
     );
     let part = y.slice(4..).unwrap();
     message(two(&x, &part), Range::linear(12)).unwrap();
-    message(two(&x, &part), Range::linear(4).offset([8])).unwrap();
+    message(two(&x, &part), Range::linear(4).starting_at([8])).unwrap();
     message(table(&x, &y), Range::linear(16)).unwrap();
     let error = message(shares(&y), Range::linear(15).local([3])).unwrap_err();
     assert!(error.contains("'y' has a length of 16, which 5 work-groups cannot share"), "{error}");

@@ -83,7 +83,7 @@ kernel! {
     pub(crate) fn count_cells(x: &mut [u32]) {
         range: |x| x.len(),
         host: |range, x| {
-            let ends = [0, 1].map(|d| range.global_offset()[d] + range.global_size()[d]);
+            let ends = [0, 1].map(|d| range.offset()[d] + range.global_size()[d]);
             range.items().for_each(|[i, j, k]| x[(k * ends[1] + j) * ends[0] + i] += 1);
         },
         // SAFETY: a work-item changes one place of as many as the ends of the range multiplied,
@@ -130,7 +130,7 @@ pub(crate) fn note(list: &List, id: u32) -> KernelCall {
 }
 
 fn write_indices(range: &Range, out: &mut [u64]) {
-    let ([width, height, depth], [x0, y0, z0]) = (range.global_size(), range.global_offset());
+    let ([width, height, depth], [x0, y0, z0]) = (range.global_size(), range.offset());
     let items = (0..depth).flat_map(|z| (0..height).flat_map(move |y| (0..width).map(move |x| (x, y, z))));
     for (out, (x, y, z)) in out.iter_mut().zip(items) {
         *out = pack([x + x0, y + y0, z + z0]);

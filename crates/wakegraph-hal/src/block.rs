@@ -244,7 +244,7 @@ impl<T> GroupParts<'_, T> {
         let place = match self.division {
             Division::Share(len) => number * len,
             Division::Items => {
-                let offset = self.range.global_offset();
+                let offset = self.range.offset();
                 let [x, y, z] = [0, 1, 2].map(|d| offset[d] + at[d] * self.size[d]);
                 z * self.strides[1] + y * self.strides[0] + x
             }
@@ -376,7 +376,7 @@ mod tests {
             };
             range
                 .local([0, 1, 2].map(|d| of(d, 1, sizes[d].1)))
-                .offset([0, 1, 2].map(|d| of(d, 0, sizes[d].2)))
+                .starting_at([0, 1, 2].map(|d| of(d, 0, sizes[d].2)))
         })
     }
 
@@ -440,7 +440,7 @@ mod tests {
                 let mut parts = unsafe { GroupParts::new(memory.as_mut_ptr(), memory.len(), block) }.unwrap();
                 for group in block.groups() {
                     let mut part = parts.next_part();
-                    let first = group.global_offset();
+                    let first = group.offset();
                     for index in group.items::<3>() {
                         part[[0, 1, 2].map(|d| index[d] - first[d])] += 1;
                     }

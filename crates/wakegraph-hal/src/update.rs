@@ -126,7 +126,7 @@ impl CommandUpdate {
             2 => Range::new([global[0], global[1]]),
             _ => Range::new(global),
         };
-        let new = new.offset(self.global_offset.unwrap_or(old.global_offset()));
+        let new = new.starting_at(self.global_offset.unwrap_or(old.offset()));
         match self.local_size.unwrap_or(old.local_size()) {
             Some(local) => new.local(local),
             None => new,

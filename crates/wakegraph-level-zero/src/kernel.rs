@@ -213,7 +213,7 @@ impl LevelZeroKernel {
             return Err(Error::new(ErrorKind::InvalidSize, why));
         }
         let groups = [0, 1, 2].map(|dimension| global[dimension] / local[dimension]);
-        let numbers = (narrow(local), narrow(groups), narrow(range.global_offset()));
+        let numbers = (narrow(local), narrow(groups), narrow(range.offset()));
         let (Some(group_size), Some([x, y, z]), Some(offset)) = numbers else {
             let why = format!("{range}: sizes and offsets of this device have 32 bits");
             return Err(Error::new(ErrorKind::InvalidSize, why).help("launch it in pieces"));

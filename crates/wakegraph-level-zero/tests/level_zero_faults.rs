@@ -328,7 +328,7 @@ fn order_and_updates() -> Result<()> {
             let pattern = 7u32.to_ne_bytes()[..].into();
             let filled = buffer.append(&Command::BufferFill { dst: all(x.clone()), pattern }, &[])?;
             let args = vec![value(5), KernelArg::Memory(all(x.clone()))];
-            let mut launch = KernelLaunch::new(kernel.clone(), args, Range::linear(4).offset([4]));
+            let mut launch = KernelLaunch::new(kernel.clone(), args, Range::linear(4).starting_at([4]));
             launch.alternatives.extend(has_alternatives.then(|| other.clone()));
             let added = buffer.append(&Command::Kernel(Box::new(launch)), &[filled.sync_point])?;
             let pitch = Pitch { offset: 0, row: 8, slice: 32 };

@@ -471,7 +471,7 @@ impl OpenclOperation {
         match self {
             Self::Kernel(KernelOperation { instance, range, local }) => {
                 let (kernel, dimensions) = (instance.kernel.raw(), range.dimensions() as sys::cl_uint);
-                let (offset, global) = (range.global_offset(), range.global_size());
+                let (offset, global) = (range.offset(), range.global_size());
                 let local = local.as_ref().map_or(ptr::null(), |local| local.as_ptr());
                 emit!(context, to, clEnqueueNDRangeKernel, clCommandNDRangeKernelKHR:
                     kernel, dimensions, offset.as_ptr(), global.as_ptr(), local)

@@ -318,7 +318,7 @@ impl<'a> DispatchValues<'a> {
             handle,
             dimensions: now.dimensions() as u32,
             args: args.into_iter().map(|(_, argument)| argument).collect(),
-            offset: now.global_offset(),
+            offset: now.offset(),
             global: now.global_size(),
             local: now.local_size(),
         })
@@ -368,7 +368,7 @@ fn changed_fields(before: &Range, now: &Range) -> sys::cl_mutable_dispatch_field
     let field = |changed: bool, bit| if changed { bit } else { 0 };
     field(before.global_size() != now.global_size(), sys::CL_MUTABLE_DISPATCH_GLOBAL_SIZE_KHR)
         | field(before.local_size() != now.local_size(), sys::CL_MUTABLE_DISPATCH_LOCAL_SIZE_KHR)
-        | field(before.global_offset() != now.global_offset(), sys::CL_MUTABLE_DISPATCH_GLOBAL_OFFSET_KHR)
+        | field(before.offset() != now.offset(), sys::CL_MUTABLE_DISPATCH_GLOBAL_OFFSET_KHR)
 }
 
 impl UpdateBackend for OpenclContext {

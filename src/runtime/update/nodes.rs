@@ -338,7 +338,7 @@ fn change_launch(
     }
     let changed = |old: [usize; 3], new: [usize; 3]| (old != new).then_some(new);
     update.global_size = changed(from.global_size(), to.global_size());
-    update.global_offset = changed(from.global_offset(), to.global_offset());
+    update.global_offset = changed(from.offset(), to.offset());
     let (old, new) = (from.local_size(), to.local_size());
     update.local_size = (old != new).then_some(new);
     Ok(())

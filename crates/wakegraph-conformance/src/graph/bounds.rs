@@ -51,9 +51,9 @@ fn launches_beyond_the_shortest_slice(setup: &Setup) {
     for (range, name) in [
         (Range::linear(1 << 24), "range [16777216]"),
         (Range::linear(4), "range [4]"),
-        (Range::linear(3).offset([1]), "range [3] from [1]"),
+        (Range::linear(3).starting_at([1]), "range [3] from [1]"),
         (Range::new([1, 3]), "range [1, 3]"),
-        (Range::linear(1).offset([usize::MAX]), "range [1] from [18446744073709551615]"),
+        (Range::linear(1).starting_at([usize::MAX]), "range [1] from [18446744073709551615]"),
     ] {
         let error = single(setup, axpy(2, &x, &y), range).0.finalize().unwrap_err();
         is_refused(&error, "axpy", name, "[3]");
@@ -61,7 +61,7 @@ fn launches_beyond_the_shortest_slice(setup: &Setup) {
             assert!(error.to_string().contains(word), "{error}");
         }
     }
-    for range in [Range::linear(3), Range::linear(2).offset([1]), Range::new([3, 1, 1])] {
+    for range in [Range::linear(3), Range::linear(2).starting_at([1]), Range::new([3, 1, 1])] {
         single(setup, axpy(2, &x, &y), range).0.finalize().unwrap();
     }
 }
@@ -75,7 +75,7 @@ fn launches_beyond_a_declared_bound(setup: &Setup) {
     is_refused(&refused(count_pixels(0, &x), Range::linear(1)), "count_pixels", "range [1]", "[0, 24]");
     let bound = "24 in all dimensions multiplied";
     is_refused(&refused(count_cells(&x), Range::new([5, 5])), "count_cells", "range [5, 5]", bound);
-    let error = refused(count_cells(&x), Range::new([4, 3, 2]).offset([0, 0, 1]));
+    let error = refused(count_cells(&x), Range::new([4, 3, 2]).starting_at([0, 0, 1]));
     is_refused(&error, "count_cells", "range [4, 3, 2] from [0, 0, 1]", bound);
     single(setup, count_cells(&x), Range::new([4, 3, 2])).0.finalize().unwrap();
 }
@@ -212,9 +212,9 @@ fn random_range(random: &mut Random) -> Range {
     let grouped = random.chance(2);
     let offset = if random.chance(2) { [0; 3] } else { [(); 3].map(|()| random.below(4)) };
     let range = match random.within(1..=3) {
-        1 => Range::linear(size[0]).offset([offset[0]]),
-        2 => Range::new([size[0], size[1]]).offset([offset[0], offset[1]]),
-        _ => Range::new(size).offset(offset),
+        1 => Range::linear(size[0]).starting_at([offset[0]]),
+        2 => Range::new([size[0], size[1]]).starting_at([offset[0], offset[1]]),
+        _ => Range::new(size).starting_at(offset),
     };
     match (grouped, range.dimensions()) {
         (false, _) => range,
@@ -252,7 +252,7 @@ impl Counting {
 
     /// Where the work-items count, or `None` where one of them would do so beyond the slice.
     fn places(self, range: Range, len: usize) -> Option<Vec<usize>> {
-        let (size, offset) = (range.global_size(), range.global_offset());
+        let (size, offset) = (range.global_size(), range.offset());
         let ends = [0, 1, 2].map(|d| size[d] + offset[d]);
         let is_allowed = match self {
             Self::Shortest => ends[0] <= len && ends[1] == 1 && ends[2] == 1,

@@ -55,8 +55,8 @@ kernel! {
     fn share(numbers: Local<u32>, sums: &mut [u32]) {
         host: |range, numbers, sums| {
             for group in range.groups() {
-                let sum = group.items().take(numbers.len()).map(|[i]| i as u32).sum();
-                group.items().for_each(|[i]| sums[i] = sum);
+                let sum = group.indices().take(numbers.len()).map(|i| i as u32).sum();
+                sums[group.indices()].fill(sum);
             }
         },
         // SAFETY: a work-item writes the element with its index, which the shortest slice bounds.
@@ -81,7 +81,7 @@ kernel! {
     /// Transposes tiles, each in its place, and counts what each group has moved.
     fn flip_tiles(tile: Local<u32>, x: &[u32], y: &mut [u32], moved: &mut [u32]) {
         group: |group, tile, x, y, moved| {
-            let ([width, height, _], [left, top, _]) = (group.global_size(), group.global_offset());
+            let ([width, height, _], [left, top, _]) = (group.global_size(), group.offset());
             let row = WIDTH;
             for [i, j] in group.items() {
                 tile[(j - top) * width + (i - left)] = x[j * row + i];
@@ -109,8 +109,8 @@ fn each_owns_its_element(setup: &Setup) {
         (device.buffer_from(&[7u8, 8, 9, 10, 11]).unwrap(), device.buffer::<u32>(20).unwrap());
     let pixels = device.buffer_from(&[[5u8, 6, 7, 8]; 20]).unwrap();
     let mut graph = Graph::new(device);
-    graph.launch(tint(&weights, &pixels, &sums), Range::new([5, 3]).offset([0, 1]));
-    graph.launch(tint(&weights, &pixels, &sums), Range::new([3, 4]).offset([2, 0]));
+    graph.launch(tint(&weights, &pixels, &sums), Range::new([5, 3]).starting_at([0, 1]));
+    graph.launch(tint(&weights, &pixels, &sums), Range::new([3, 4]).starting_at([2, 0]));
     let exec = graph.finalize().unwrap();
     setup.block_on(async {
         exec.submit().await.unwrap();
@@ -152,7 +152,7 @@ fn groups_own_their_parts(setup: &Setup) {
 
 fn check_indices(setup: &Setup, range: Range) {
     let device = setup.device();
-    let ([width, height, depth], [x0, y0, z0]) = (range.global_size(), range.global_offset());
+    let ([width, height, depth], [x0, y0, z0]) = (range.global_size(), range.offset());
     let out = device.buffer::<u64>(range.count()).unwrap();
     let mut graph = Graph::new(device);
     graph.launch(indices(&out), range);
@@ -180,9 +180,9 @@ fn ranges_of_one_to_three_dimensions(setup: &Setup) {
 
 fn offsets_and_work_groups(setup: &Setup) {
     for range in [
-        Range::linear(10).offset([5]),
-        Range::new([4, 6]).offset([1, 2]).local([2, 3]),
-        Range::new([2, 2, 2]).offset([9, 8, 7]).local([2, 1, 2]),
+        Range::linear(10).starting_at([5]),
+        Range::new([4, 6]).starting_at([1, 2]).local([2, 3]),
+        Range::new([2, 2, 2]).starting_at([9, 8, 7]).local([2, 1, 2]),
     ] {
         check_indices(setup, range);
     }

@@ -179,13 +179,13 @@ fn ranges(setup: &Setup) {
         exec.submit().await.unwrap();
         let ranges = [
             Range::new([4, 6]),
-            Range::new([4, 6]).offset([3, 5]),
+            Range::new([4, 6]).starting_at([3, 5]),
             Range::new([8, 3]).local([4, 1]),
-            Range::new([8, 3]).local([2, 3]).offset([1]),
+            Range::new([8, 3]).local([2, 3]).starting_at([1]),
         ];
         for range in ranges {
             exec.update().launch(node, indices(&out)).range(node, range).apply().await.unwrap();
-            let ([width, height, _], [x0, y0, _]) = (range.global_size(), range.global_offset());
+            let ([width, height, _], [x0, y0, _]) = (range.global_size(), range.offset());
             let items = (0..height).flat_map(|y| (0..width).map(move |x| pack([x + x0, y + y0, 0])));
             let expected: Vec<_> = items.collect();
             for _ in 0..2 {

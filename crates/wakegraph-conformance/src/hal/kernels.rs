@@ -20,10 +20,10 @@ fn index_spaces_arrive(setup: &Setup) {
         Range::new([3, 5]),
         Range::new([2, 3, 4]),
         Range::linear(64).local([8]),
-        Range::new([8, 8]).local([4, 2]).offset([1, 2]),
-        Range::new([4, 4, 4]).local([2, 2, 2]).offset([7, 8, 9]),
+        Range::new([8, 8]).local([4, 2]).starting_at([1, 2]),
+        Range::new([4, 4, 4]).local([2, 2, 2]).starting_at([7, 8, 9]),
     ];
-    let far = Range::linear(5).offset([1 << 40]);
+    let far = Range::linear(5).starting_at([1 << 40]);
     let counts_far = bench.device.capabilities().max_global_index > 1 << 41;
     for range in ranges.into_iter().chain(counts_far.then_some(far)) {
         bench.run(&launch(&record.kernel, record.args(7), range));

@@ -170,10 +170,10 @@ fn index_spaces(setup: &Setup) {
         Range::new([usize::MAX, 2]),
         Range::linear(8).local([3]),
         Range::linear(8).local([0]),
-        Range::linear(2).offset([usize::MAX]),
+        Range::linear(2).starting_at([usize::MAX]),
         Range::linear(too_many).local([too_many]),
         Range::linear(too_wide).local([too_wide]),
-        Range::linear(2).offset([beyond]),
+        Range::linear(2).starting_at([beyond]),
     ] {
         refuses(&bench, &launch(&k, vec![number(0)], range), SIZE);
     }

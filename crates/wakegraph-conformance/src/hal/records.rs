@@ -36,7 +36,7 @@ impl Seen {
     /// Whether the last launch was over this range. A work-group size that was left to the device may be any.
     pub(crate) fn is(&self, range: Range) -> bool {
         self.global == range.global_size()
-            && self.offset == range.global_offset()
+            && self.offset == range.offset()
             && range.local_size().is_none_or(|local| local == self.local)
     }
 }
@@ -93,7 +93,7 @@ fn load(bench: &Bench, name: &str, id: u64) -> Arc<dyn Kernel> {
         seen[..2].copy_from_slice(&[id, number.into()]);
         seen[2] = mixed(seen[2] as u32, number).into();
         let local = range.local_size().unwrap_or_default();
-        let sizes = [range.global_size(), range.global_offset(), local].concat();
+        let sizes = [range.global_size(), range.offset(), local].concat();
         seen[3..].iter_mut().zip(sizes).for_each(|(seen, size)| *seen = size as u64);
         Ok(())
     })

@@ -68,7 +68,7 @@ pub(super) fn kernel(bench: &Bench, name: &str, step: fn(u32, u32) -> u32) -> Ar
     let params = [value("n", 4), Param { name: "x".into(), kind: x }];
     let host = move |range: &Range, args: &mut HostArgs<'_>| {
         let n = args.value()?;
-        let first = range.global_offset()[0];
+        let first = range.offset()[0];
         let x = args.write::<u32>()?;
         x[first..first + range.global_size()[0]].iter_mut().for_each(|x| *x = step(*x, n));
         Ok(())

@@ -79,9 +79,9 @@ fn global_sizes(setup: &Setup) {
     if !can(setup, UpdateCapabilities::GLOBAL_WORK_SIZE) {
         return lacks("this update");
     }
-    let mut this = Updatable::new(setup, Range::new([4, 4]).offset([1, 1]));
+    let mut this = Updatable::new(setup, Range::new([4, 4]).starting_at([1, 1]));
     this.update(|update| update.global_size = Some([8, 2, 1])).unwrap();
-    this.expect(1, 1, Range::new([8, 2]).offset([1, 1]));
+    this.expect(1, 1, Range::new([8, 2]).starting_at([1, 1]));
     let error = this.update(|update| update.global_size = Some([8, 2, 2])).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::InvalidArgument, "the dimensions stay: {error}");
 }
@@ -105,7 +105,7 @@ fn offsets(setup: &Setup) {
     }
     let mut this = Updatable::new(setup, Range::new([2, 2, 2]));
     this.update(|update| update.global_offset = Some([1, 2, 3])).unwrap();
-    this.expect(1, 1, Range::new([2, 2, 2]).offset([1, 2, 3]));
+    this.expect(1, 1, Range::new([2, 2, 2]).starting_at([1, 2, 3]));
 }
 
 fn kernels(setup: &Setup) {

@@ -134,7 +134,7 @@ impl LaunchArguments {
                 arguments.push_bytes(&len.to_ne_bytes());
             }
         }
-        let (size, offset) = (range.global_size(), range.global_offset());
+        let (size, offset) = (range.global_size(), range.offset());
         let mut flags = LaunchFlags::empty();
         flags.set(LaunchFlags::PARTIAL, geometry.is_larger_than(size));
         flags.set(LaunchFlags::OFFSET, offset != [0; 3]);
@@ -501,7 +501,7 @@ mod tests {
 
     #[test]
     fn the_dialect_gets_the_length_of_each_slice_behind_it() {
-        let range = Range::new([4, 5]).offset([1, 2]);
+        let range = Range::new([4, 5]).starting_at([1, 2]);
         let geometry = LaunchGeometry { grid: [1, 5, 1], block: [4, 1, 1] };
         let mut arguments =
             LaunchArguments::portable(&params(), &args(), &range, &geometry, address).unwrap();

@@ -1,6 +1,6 @@
 //! Index spaces of launches, the bounds that kernels set on them, and rectangles of memory.
 
-use std::fmt;
+use std::{fmt, ops};
 
 use super::{Error, ErrorKind, Result};
 
@@ -39,9 +39,9 @@ impl Range {
         Self { local: Some(widen(local, 1)), ..self }
     }
 
-    /// Starts the indices at `offset` instead of 0. Dimensions not named are 0.
+    /// Starts the indices at these instead of 0. Dimensions not named start at 0.
     #[must_use]
-    pub fn offset<const D: usize>(self, offset: [usize; D]) -> Self {
+    pub fn starting_at<const D: usize>(self, offset: [usize; D]) -> Self {
         const { assert!(D >= 1 && D <= 3, "a range has 1, 2 or 3 dimensions") };
         Self { offset: widen(offset, 0), ..self }
     }
@@ -61,8 +61,8 @@ impl Range {
         self.local
     }
 
-    /// First index in each dimension.
-    pub fn global_offset(&self) -> [usize; 3] {
+    /// First index in each dimension: of a work-group's range, the index of its first work-item.
+    pub fn offset(&self) -> [usize; 3] {
         self.offset
     }
 
@@ -75,18 +75,36 @@ impl Range {
         Some(ends)
     }
 
-    /// The indices of all work-items, as `GLOBAL_ID` has them on devices: they begin at the offset,
-    /// and those of the first dimension follow each other. Of a range with more dimensions than
-    /// `D`, the further ones are left out.
+    /// The indices of the work-items of a range of one dimension, as `GLOBAL_ID(0)` has them on devices.
     ///
     /// ```
     /// use wakegraph::Range;
     /// let mut y = [0, 0, 0, 0];
-    /// for [i] in Range::linear(2).offset([1]).items() {
+    /// for i in Range::linear(2).starting_at([1]).indices() {
     ///     y[i] = 10 * i;
     /// }
     /// assert_eq!(y, [0, 10, 20, 0]);
-    /// let pixels: Vec<_> = Range::new([2, 2]).items().map(|[x, y]| (x, y)).collect();
+    /// ```
+    ///
+    /// # Panics
+    /// If the range has a size other than 1 in another dimension: [`items`](Self::items) has the indices then.
+    pub fn indices(&self) -> ops::Range<usize> {
+        let [width, height, depth] = self.global;
+        assert!(height == 1 && depth == 1, "{self} has an index of several numbers: use `items`");
+        self.offset[0]..self.offset[0].saturating_add(width)
+    }
+
+    /// The indices of all work-items, each as an array, as `GLOBAL_ID` has them on devices: they begin at
+    /// the offset, and those of the first dimension follow each other. The pattern says how many dimensions
+    /// the array has; further ones of the range are left out. In one dimension
+    /// [`indices`](Self::indices) gives plain numbers.
+    ///
+    /// ```
+    /// use wakegraph::Range;
+    /// let mut pixels = Vec::new();
+    /// for [x, y] in Range::new([2, 2]).items() {
+    ///     pixels.push((x, y));
+    /// }
     /// assert_eq!(pixels, [(0, 0), (1, 0), (0, 1), (1, 1)]);
     /// ```
     pub fn items<const D: usize>(&self) -> impl Iterator<Item = [usize; D]> + use<D> {
@@ -110,7 +128,7 @@ impl Range {
     /// use wakegraph::Range;
     /// let (x, mut sums) = ([1, 2, 3, 4, 5, 6], Vec::new());
     /// for group in Range::linear(6).local([3]).groups() {
-    ///     sums.push(group.items().map(|[i]| x[i]).sum::<i32>());
+    ///     sums.push(group.indices().map(|i| x[i]).sum::<i32>());
     /// }
     /// assert_eq!(sums, [6, 15]);
     /// ```
@@ -143,7 +161,7 @@ impl Range {
     ///
     /// ```
     /// use wakegraph::Range;
-    /// let lower_half = Range::new([640, 240]).offset([0, 240]);
+    /// let lower_half = Range::new([640, 240]).starting_at([0, 240]);
     /// assert_eq!(lower_half.place([3, 240, 0]), 240 * 640 + 3);
     /// assert_eq!(lower_half.elements(), Some(640 * 480));
     /// ```
@@ -235,10 +253,10 @@ pub(super) fn widen<const D: usize>(given: [usize; D], rest: usize) -> [usize; 3
 /// ```
 /// use wakegraph::Range;
 /// use wakegraph::kernel::RangeBound;
-/// assert!(RangeBound::from([8]).allows(&Range::linear(5).offset([3])));
+/// assert!(RangeBound::from([8]).allows(&Range::linear(5).starting_at([3])));
 /// assert!(!RangeBound::from([8]).allows(&Range::new([2, 2])));
 /// assert!(RangeBound::from(8).allows(&Range::new([2, 2])));
-/// assert!(!RangeBound::from(8).allows(&Range::new([2, 2]).offset([0, 3])));
+/// assert!(!RangeBound::from(8).allows(&Range::new([2, 2]).starting_at([0, 3])));
 /// ```
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct RangeBound(BoundKind);
@@ -411,29 +429,36 @@ mod tests {
         ] {
             assert_eq!(bad.check().unwrap_err().kind(), ErrorKind::InvalidSize, "{bad}");
         }
-        Range::new([8, 8, 8]).local([2, 4, 8]).offset([1]).check().unwrap();
+        Range::new([8, 8, 8]).local([2, 4, 8]).starting_at([1]).check().unwrap();
     }
 
     #[test]
     fn items_start_at_the_offset_in_first_dimension_order() {
-        let all: Vec<[usize; 3]> = Range::new([2, 1, 2]).offset([5, 6, 7]).items().collect();
+        let all: Vec<[usize; 3]> = Range::new([2, 1, 2]).starting_at([5, 6, 7]).items().collect();
         assert_eq!(all, [[5, 6, 7], [6, 6, 7], [5, 6, 8], [6, 6, 8]]);
-        let first: Vec<[usize; 1]> = Range::new([2, 2]).offset([3]).items().collect();
+        let first: Vec<[usize; 1]> = Range::new([2, 2]).starting_at([3]).items().collect();
         assert_eq!(first, [[3], [4], [3], [4]]);
         assert_eq!(Range::linear(3).items().collect::<Vec<[usize; 2]>>(), [[0, 0], [1, 0], [2, 0]]);
         assert_eq!(Range::linear(0).items::<1>().count(), 0);
     }
 
     #[test]
+    fn indices_are_those_of_one_dimension() {
+        let group = Range::new([8, 1]).local([2]).groups().nth(3).unwrap();
+        assert_eq!((group.indices(), group.offset()), (6..8, [6, 0, 0]));
+        assert!(std::panic::catch_unwind(|| Range::new([2, 2]).indices()).is_err());
+    }
+
+    #[test]
     fn groups_cover_all_items_once() {
-        let range = Range::new([4, 6]).offset([1, 2]).local([2, 3]);
+        let range = Range::new([4, 6]).starting_at([1, 2]).local([2, 3]);
         let groups: Vec<_> = range.groups().collect();
         assert_eq!(groups.len(), 4);
-        assert_eq!(groups[1], Range::new([2, 3]).offset([3, 2]).local([2, 3]));
+        assert_eq!(groups[1], Range::new([2, 3]).starting_at([3, 2]).local([2, 3]));
         let mut items: Vec<[usize; 2]> = groups.iter().flat_map(Range::items).collect();
         items.sort_by_key(|[x, y]| (*y, *x));
         assert!(items.into_iter().eq(range.items()));
-        let whole = Range::linear(5).offset([1]);
+        let whole = Range::linear(5).starting_at([1]);
         assert!(whole.groups().eq([whole]));
     }
 
@@ -441,7 +466,7 @@ mod tests {
     fn display_shows_only_what_was_given() {
         assert_eq!(Range::linear(7).to_string(), "range [7]");
         assert_eq!(
-            Range::new([8, 4]).local([2, 2]).offset([1]).to_string(),
+            Range::new([8, 4]).local([2, 2]).starting_at([1]).to_string(),
             "range [8, 4] in groups of [2, 2] from [1, 0]"
         );
     }
@@ -452,7 +477,7 @@ mod tests {
         for within in [
             Range::linear(8),
             Range::new([8, 4]),
-            Range::new([6, 3]).offset([2, 1]),
+            Range::new([6, 3]).starting_at([2, 1]),
             Range::new([8, 4, 1]).local([2, 2]),
         ] {
             assert!(bound.allows(&within), "{within}");
@@ -460,10 +485,10 @@ mod tests {
         for beyond in [
             Range::linear(9),
             Range::new([1, 5]),
-            Range::new([6, 3]).offset([3, 1]),
+            Range::new([6, 3]).starting_at([3, 1]),
             Range::new([1, 1, 2]),
-            Range::new([1, 1, 1]).offset([0, 0, 1]),
-            Range::linear(2).offset([usize::MAX]),
+            Range::new([1, 1, 1]).starting_at([0, 0, 1]),
+            Range::linear(2).starting_at([usize::MAX]),
         ] {
             assert!(!bound.allows(&beyond), "{beyond}");
         }
@@ -473,16 +498,16 @@ mod tests {
     fn products_are_of_the_ends_and_do_not_wrap() {
         let bound = RangeBound::from(24);
         assert!(bound.allows(&Range::new([2, 3, 4])));
-        assert!(bound.allows(&Range::new([1, 3, 4]).offset([1])));
+        assert!(bound.allows(&Range::new([1, 3, 4]).starting_at([1])));
         for beyond in [
             Range::linear(25),
-            Range::new([2, 3, 4]).offset([0, 1]),
-            Range::linear(1).offset([usize::MAX]),
-            Range::new([1, 1]).offset([usize::MAX / 2, 4]),
+            Range::new([2, 3, 4]).starting_at([0, 1]),
+            Range::linear(1).starting_at([usize::MAX]),
+            Range::new([1, 1]).starting_at([usize::MAX / 2, 4]),
         ] {
             assert!(!bound.allows(&beyond), "{beyond}");
         }
-        assert!(RangeBound::ANY.allows(&Range::linear(2).offset([usize::MAX])));
+        assert!(RangeBound::ANY.allows(&Range::linear(2).starting_at([usize::MAX])));
         assert!(!RangeBound::from(0).allows(&Range::linear(1)));
     }
 

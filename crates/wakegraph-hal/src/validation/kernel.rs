@@ -248,12 +248,12 @@ impl<'a> LaunchCheck<'a> {
         range.check().map_err(|error| self.error(error.kind(), error.message()))?;
         let capabilities = self.device.capabilities();
         let most = capabilities.max_global_index;
-        let mut ends = range.global_size().into_iter().zip(range.global_offset());
+        let mut ends = range.global_size().into_iter().zip(range.offset());
         if ends.any(|(size, offset)| size.checked_add(offset).is_none_or(|end| end - 1 > most)) {
             let why = format_args!("the indices of {range} go beyond {most}, the device's largest");
             return Err(self.error(ErrorKind::InvalidSize, why).help("launch a part of the range at a time"));
         }
-        if range.global_offset() != [0; 3] && !capabilities.global_offset {
+        if range.offset() != [0; 3] && !capabilities.global_offset {
             let why = format_args!("{range} starts at an offset, which the device cannot do");
             return Err(self
                 .error(ErrorKind::FeatureNotSupported, why)

@@ -55,7 +55,7 @@ fn kernels_of_the_dialect_take_their_arguments() {
         assert_eq!([groups.groupCountX, groups.groupCountY, groups.groupCountZ], [125, 1, 1]);
         assert!(!instance.raw().is_null());
         // A driver without offsets has refused none: the range begins at 0.
-        let offset = Range::linear(8).offset([16]);
+        let offset = Range::linear(8).starting_at([16]);
         assert_eq!(kernel.shape(&offset).unwrap().offset, [16, 0, 0]);
         let (fake, _) = FakeDevice::open(FakeOptions::new());
         let foreign = fake.allocate(&MemoryDesc::new(64, MemoryKind::Host)).unwrap();
@@ -65,7 +65,7 @@ fn kernels_of_the_dialect_take_their_arguments() {
             let error = kernel.shape(&range).map(|_| ());
             assert!(error.as_ref().is_ok() || error.unwrap_err().kind() == ErrorKind::InvalidSize);
         }
-        let error = kernel.shape(&Range::linear(8).offset([1 << 32])).unwrap_err();
+        let error = kernel.shape(&Range::linear(8).starting_at([1 << 32])).unwrap_err();
         assert_eq!(error.kind(), ErrorKind::InvalidSize, "{error}");
     }
 }

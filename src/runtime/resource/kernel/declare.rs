@@ -86,9 +86,7 @@
 ///     /// Adds up the elements of each work-group, pair by pair.
 ///     pub fn sums(x: &[u32], tile: Local<u32>, sums: &mut [u32]) {
 ///         group: |group, x, tile, sums| {
-///             for ([i], to) in group.items().zip(tile.iter_mut()) {
-///                 *to = x[i];
-///             }
+///             tile.copy_from_slice(&x[group.indices()]);
 ///             let mut half = group.count() / 2;
 ///             while half > 0 {
 ///                 for i in 0..half {
@@ -116,8 +114,8 @@
 /// ## Anywhere
 /// A kernel that writes outside of its own part, such as a histogram, is `item:` or `host:`. Both are called
 /// on one worker; `host:` may use rayon inside. It has to honour the range, as device code does:
-/// [`Range::items`](crate::Range::items) gives the indices, [`Range::groups`](crate::Range::groups) the
-/// work-groups.
+/// [`Range::indices`](crate::Range::indices) gives the indices in one dimension,
+/// [`Range::items`](crate::Range::items) in more, and [`Range::groups`](crate::Range::groups) the work-groups.
 ///
 /// ```
 /// wakegraph::kernel! {
@@ -130,7 +128,7 @@
 ///     fn histogram_at_once(x: &[u8], bins: &mut [u32]) {
 ///         range: |x, _bins| x.len(),
 ///         host: |range, x, bins| {
-///             for [i] in range.items() {
+///             for i in range.indices() {
 ///                 bins[usize::from(x[i])] += 1;
 ///             }
 ///         },

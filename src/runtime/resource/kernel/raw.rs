@@ -22,7 +22,7 @@ use crate::runtime::resource::memory_arg::MemoryArg;
 /// # fn main() -> wakegraph::Result<()> {
 /// let scale = RawKernel::new("scale").value::<f32>("factor").writes::<f32>("data").host(|range, args| {
 ///     let (factor, data) = (args.value::<f32>()?, args.write::<f32>()?);
-///     range.items().for_each(|[i]| data[i] *= factor);
+///     data[range.indices()].iter_mut().for_each(|x| *x *= factor);
 ///     Ok(())
 /// });
 /// let device = Device::open("host")?;

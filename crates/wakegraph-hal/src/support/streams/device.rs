@@ -72,7 +72,7 @@ pub fn prepare_launch<D: GpuBackend>(
     (items, warp): (usize, usize),
 ) -> Result<(LaunchGeometry, LaunchArguments)> {
     let KernelLaunch { kernel, range, args, .. } = launch;
-    if range.global_offset() != [0; 3] && !is_portable {
+    if range.offset() != [0; 3] && !is_portable {
         let why = format!("kernel '{}': {range} starts at an offset", kernel.name());
         return Err(Error::new(ErrorKind::FeatureNotSupported, why).help(format!(
             "{} knows no offset: pass it as an argument, or write the kernel in the portable C dialect",

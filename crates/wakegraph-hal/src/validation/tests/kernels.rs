@@ -144,7 +144,7 @@ fn local_memory_fits_the_device() {
 fn index_spaces_can_be_launched() {
     let this = Fixture::new();
     for offset in [usize::MAX, 1 << 40] {
-        let range = Range::linear(2).offset([offset]);
+        let range = Range::linear(2).starting_at([offset]);
         let message = format!("the indices of {range} go beyond 1099511627776, the device's largest");
         this.refuses_launch(
             KernelLaunch { range, ..this.saxpy() },
@@ -177,7 +177,7 @@ fn index_spaces_can_be_launched() {
     let many = Range::new([2, 34]).local([2, 2]);
     let message = "kernel 'saxpy': 17 work-groups in dimension 1, the device allows 16";
     this.refuses_launch(KernelLaunch { range: many, ..this.saxpy() }, SIZE, message);
-    for range in [Range::linear(1 << 40), Range::new([64, 64, 64]).local([2, 4, 4]).offset([1, 2, 3])] {
+    for range in [Range::linear(1 << 40), Range::new([64, 64, 64]).local([2, 4, 4]).starting_at([1, 2, 3])] {
         this.run(&Command::Kernel(Box::new(KernelLaunch { range, ..this.saxpy() }))).unwrap();
     }
 }
@@ -185,7 +185,7 @@ fn index_spaces_can_be_launched() {
 #[test]
 fn an_offset_needs_the_capability() {
     let this = Fixture::with(Capabilities { global_offset: false, ..everything() });
-    let range = Range::linear(4).offset([2]);
+    let range = Range::linear(4).starting_at([2]);
     this.refuses_launch(
         KernelLaunch { range, ..this.saxpy() },
         ErrorKind::FeatureNotSupported,
