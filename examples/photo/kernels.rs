@@ -71,7 +71,9 @@ wakegraph::kernel! {
             gradient.par_chunks_mut(width).enumerate().for_each(|(y, gradient)| {
                 let rows: [Vec<i32>; 3] =
                     [0, 1, 2].map(|tap| continued(&image[nearest(y + tap, 1, height) * width..][..width], 1));
-                let [above, here, below] = rows.each_ref().map(|row| row.array_windows());
+                let [above, here, below] = rows
+                    .each_ref()
+                    .map(|row| row.windows(3).map(|near| [near[0], near[1], near[2]]));
                 for (gradient, ((above, here), below)) in gradient.iter_mut().zip(above.zip(here).zip(below)) {
                     *gradient = slope(above, here, below);
                 }
@@ -142,7 +144,7 @@ fn weigh(taps: &[f32], rows: impl Iterator<Item = impl Iterator<Item = f32>>, we
 }
 
 /// The Sobel operator on the three rows of a pixel and its neighbours.
-fn slope([a, b, c]: &[i32; 3], [d, _, f]: &[i32; 3], [g, h, i]: &[i32; 3]) -> u8 {
+fn slope([a, b, c]: [i32; 3], [d, _, f]: [i32; 3], [g, h, i]: [i32; 3]) -> u8 {
     let right = (c + 2 * f + i) - (a + 2 * d + g);
     let down = (g + 2 * h + i) - (a + 2 * b + c);
     ((right * right + down * down) as f32).sqrt() as u8

@@ -91,7 +91,9 @@ impl AccessTracker {
         self.split(access.resource, access.start);
         self.split(access.resource, access.end);
         if access.mode.writes() {
-            self.segments.extract_if(key..(access.resource, access.end), |_, _| true).for_each(drop);
+            while let Some((&covered, _)) = self.segments.range(key..(access.resource, access.end)).next() {
+                self.segments.remove(&covered);
+            }
             self.segments.insert(key, Segment::written(access.end, node));
         } else {
             self.read_segments(node, access);

@@ -204,9 +204,10 @@ pub(super) fn list<T: Copy>(
 
 /// The text in an array, up to its NUL.
 pub(super) fn text(chars: &[c_char]) -> String {
-    let bytes: Vec<u8> = chars.iter().map(|char| char.cast_unsigned()).collect();
-    CStr::from_bytes_until_nul(&bytes).map_or_else(
-        |_| String::from_utf8_lossy(&bytes).into_owned(),
+    // Some targets have signed characters, others unsigned ones.
+    let bytes: &[u8] = bytemuck::cast_slice(chars);
+    CStr::from_bytes_until_nul(bytes).map_or_else(
+        |_| String::from_utf8_lossy(bytes).into_owned(),
         |text| text.to_string_lossy().into_owned(),
     )
 }

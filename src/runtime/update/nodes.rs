@@ -116,20 +116,19 @@ impl Staging<'_> {
                     let buffer = command_buffer.with(|buffer| buffer.info().id);
                     PartitionUpdates { buffer, updates: Vec::with_capacity(room) }
                 });
-                let update =
-                    updates.push_mut(CommandUpdate::new(CommandHandle { buffer: *buffer, index: position }));
+                let mut update = CommandUpdate::new(CommandHandle { buffer: *buffer, index: position });
                 update.enabled = draft.enabled;
                 if let Some((old, new)) = launches {
-                    change_launch(update, old, new, device, &current.scratch)?;
+                    change_launch(&mut update, old, new, device, &current.scratch)?;
                 } else if let Some(new) = draft.changed() {
                     let lowered = match draft.lowered.as_deref() {
                         Some(Lowered::Command { new, .. }) => Some(&**new),
                         _ => None,
                     };
-                    replace(update, new, lowered, device, &current.scratch)?;
+                    replace(&mut update, new, lowered, device, &current.scratch)?;
                 }
-                if !update.changes_launch() && update.command.is_none() && update.enabled.is_none() {
-                    updates.pop();
+                if update.changes_launch() || update.command.is_some() || update.enabled.is_some() {
+                    updates.push(update);
                 }
             }
             (None, Some(task)) => tasks.push((partition, task.clone())),

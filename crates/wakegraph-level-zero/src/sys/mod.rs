@@ -409,12 +409,11 @@ fn load_ocloc() -> Result<Ocloc, String> {
     Ok(Ocloc { oclocInvoke: invoke, oclocFreeOutput: free })
 }
 
-#[cfg(test)]
+#[cfg(all(test, target_os = "linux"))]
 mod tests {
     use super::*;
 
     #[test]
-    #[cfg(target_os = "linux")]
     fn a_library_without_the_functions_is_an_error_that_names_one() {
         let library = open_named("WAKEGRAPH_NO_SUCH_VARIABLE", &["libc.so.6"]).unwrap();
         assert_eq!(Api::fill(library).err(), Some("zeInit"));
