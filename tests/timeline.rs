@@ -245,6 +245,23 @@ fn perfetto_gets_slices_arrows_and_counters() {
     assert!(svg.matches("marker-end").count() >= 6, "an arrow for each dependency");
 }
 
+#[test]
+fn a_picture_of_many_runs_leaves_out_the_arrows() {
+    let device = Device::open("host:606").unwrap();
+    let exec = three_partitions(&device, FinalizeOptions::new());
+    let mut timeline = block_on(async {
+        let recording = Timeline::record();
+        exec.submit().await.unwrap();
+        recording.finish()
+    });
+    let run = runs_on(&timeline, &device)[0].clone();
+    timeline.runs = vec![run.clone(); 50];
+    assert!(timeline.to_svg().contains("marker-end"));
+    timeline.runs = vec![run; 500];
+    let crowded = timeline.to_svg();
+    assert!(!crowded.contains("marker-end") && crowded.contains("1000 arrows are left out"));
+}
+
 /// Checks a file against the format's documentation, and gives the names of its slices.
 fn check_trace_events(text: &str) -> Vec<String> {
     let file: Value = serde_json::from_str(text).unwrap();

@@ -14,6 +14,8 @@ const TITLE: f64 = 20.0;
 const COUNTER: f64 = 36.0;
 /// About the width of a letter.
 const LETTER: f64 = 6.2;
+/// Room that an arrow needs. Where there are more of them than fit, they would hide the bars.
+const ARROW: f64 = 8.0;
 
 const COLOURS: [&str; 6] = ["#cfd8dc", "#ffcc80", "#90caf9", "#a5d6a7", "#ce93d8", "#ef9a9a"];
 
@@ -44,9 +46,15 @@ pub(super) fn draw(timeline: &Timeline) -> String {
             y += ROW;
         }
     }
-    for [from, to] in tracks.arrows(timeline) {
-        let middle = |place: &TrackPlace| tops[place.group] + ROW * (place.row as f64 + 0.5);
-        picture.arrow((from.end, middle(&from)), (to.start, middle(&to)));
+    let arrows = tracks.arrows(timeline);
+    if arrows.len() as f64 * ARROW <= WIDTH {
+        for [from, to] in &arrows {
+            let middle = |place: &TrackPlace| tops[place.group] + ROW * (place.row as f64 + 0.5);
+            picture.arrow((from.end, middle(from)), (to.start, middle(to)));
+        }
+    } else {
+        let left_out = format!("{} arrows are left out: record fewer runs to see them", arrows.len());
+        picture.label(MARGIN, TITLE - 6.0, "start", false, &left_out);
     }
     y += 6.0;
     for (name, points) in [("runs in flight", &timeline.in_flight), ("memory in use", &timeline.memory)] {

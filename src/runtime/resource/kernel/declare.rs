@@ -305,6 +305,10 @@ macro_rules! __kernel {
     (@parse [$(#[$meta:meta])* $vis:vis fn $name:ident] {$($code:tt)*}
      [$(($arg:ident, $kind:ident, $t:ty))*]) => {
         $(#[$meta])*
+        #[doc = ::std::concat!(
+            "\n\nA call of the kernel `", ::std::stringify!($name), "` with these parameters:\n\n",
+            $("- `", ::std::stringify!($arg), ": ", $crate::__kernel!(@shown $kind $t), "`\n"),*
+        )]
         #[allow(clippy::too_many_arguments)]
         $vis fn $name($($arg: $crate::__kernel!(@takes $kind $t)),*) -> $crate::kernel::KernelCall {
             static __WAKEGRAPH_KERNEL: ::std::sync::LazyLock<$crate::kernel::KernelDef> =
@@ -516,6 +520,10 @@ macro_rules! __kernel {
 
     (@takes value $t:ty) => { $t };
     (@takes $memory:ident $t:ty) => { impl $crate::memory::MemoryArg<$t> };
+
+    (@shown value $t:ty) => { ::std::stringify!($t) };
+    (@shown read $t:ty) => { ::std::concat!("&[", ::std::stringify!($t), "]") };
+    (@shown write $t:ty) => { ::std::concat!("&mut [", ::std::stringify!($t), "]") };
 
     (@gets value $t:ty) => { $t };
     (@gets read $t:ty) => { &[$t] };
