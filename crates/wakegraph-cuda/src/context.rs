@@ -1,5 +1,5 @@
-//! A device's context: made current for each call, and remembered as lost once a fault has ended it. And what
-//! belongs to a context: objects of the driver, streams and events.
+//! A device's context, and the driver's objects that belong to it: streams and events. A context is made
+//! current for each call, and remembered as lost once a fault has ended it.
 #![expect(unsafe_code, reason = "calls the driver")]
 
 use std::any::Any;

@@ -1,4 +1,4 @@
-//! How queues launch single commands and command-buffers.
+//! The launches of queues: single commands and command-buffers.
 #![expect(unsafe_code, reason = "calls the driver")]
 
 use std::sync::Arc;

@@ -1,4 +1,4 @@
-//! Events: completion of one enqueued thing on a queue.
+//! Events: each tells of the completion of one enqueue on a queue.
 
 use std::any::Any;
 use std::fmt::Debug;

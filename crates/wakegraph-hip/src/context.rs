@@ -1,5 +1,5 @@
-//! A device, made current for each call and remembered as lost once a fault has been reported. And what
-//! belongs to it: objects of the driver, streams and events.
+//! A device, and the driver's objects that belong to it: streams and events. A device is made current for
+//! each call, and remembered as lost once a fault has been reported.
 //!
 //! HIP's current device belongs to the thread, which other libraries share: what was current before
 //! a call is current again after it.

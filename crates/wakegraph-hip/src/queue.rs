@@ -1,4 +1,4 @@
-//! How queues launch single commands and command-buffers.
+//! The launches of queues: single commands and command-buffers.
 
 use std::convert::Infallible;
 use std::sync::Arc;

@@ -1,4 +1,4 @@
-//! Whether an instantiated graph may be updated while a launch of it is in flight.
+//! A trial of updates: may an instantiated graph be updated while a launch of it is in flight?
 //!
 //! HIP's documentation does not say whether such a launch keeps the values that it was made with: the
 //! runtime could have the arguments in memory that an update overwrites, and it has lost updates

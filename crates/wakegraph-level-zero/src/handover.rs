@@ -1,4 +1,4 @@
-//! How a queue hands runs to the driver, in either lowering.
+//! The handover of runs from a queue to the driver, in either lowering.
 //!
 //! - *Append*: closed lists are handed to an immediate list, in one call with the events to wait for and the
 //!   one to signal.

@@ -1,4 +1,4 @@
-//! A node just added, to be refined.
+//! The builder of a node that has just been added.
 
 use std::panic::Location;
 

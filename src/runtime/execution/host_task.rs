@@ -1,5 +1,5 @@
-//! Host tasks: closures of the host that run between device partitions. What they panic with goes no further,
-//! and while a timeline is recorded, their polls are logged.
+//! Host tasks: closures of the host that run between device partitions. Their panics go no further, and while
+//! a timeline is recorded, their polls are logged.
 
 use std::fmt::Debug;
 use std::future::Future;

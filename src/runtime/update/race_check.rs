@@ -1,4 +1,4 @@
-//! Whether new accesses are ordered: what keeps an update of safe code free of data races.
+//! The check that new accesses are ordered. It keeps updates by safe code free of data races.
 //!
 //! The plan orders two nodes exactly if one is reached from the other along the graph's edges.
 //! Those follow from the accesses that the graph was built with, so a new one may meet another

@@ -1,5 +1,5 @@
-//! How a worker without a job waits for one: it spins briefly where that pays, or gives way once where
-//! that pays, then parks.
+//! The wait of a worker that has no job: it spins briefly where that pays, or gives way once where that
+//! pays, then parks.
 
 use std::hint;
 use std::sync::OnceLock;
