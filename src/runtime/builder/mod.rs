@@ -58,6 +58,8 @@ use crate::runtime::resource::scratch::ScratchArena;
 /// them earlier). [`take_errors`](Self::take_errors) makes the graph usable without the nodes that
 /// were refused.
 ///
+/// [Graphs](crate::guide::graphs) and [dependencies](crate::guide::dependencies) are pages of the guide.
+///
 /// ```
 /// use wakegraph::{Device, Graph, Range, read};
 ///

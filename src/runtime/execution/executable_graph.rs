@@ -24,6 +24,8 @@ use crate::runtime::resource::scratch::GraphMemory;
 /// Different executables overlap freely, except where they use the same memory in conflicting ways:
 /// then they run in the order of their submissions.
 ///
+/// [Updating](crate::guide::updating) is a page of the guide.
+///
 /// ```
 /// use wakegraph::{Device, Graph};
 ///

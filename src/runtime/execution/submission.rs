@@ -26,6 +26,8 @@ use crate::runtime::execution::submission_queue::SubmissionQueue;
 /// it, as dropping `tokio::spawn`'s handle does: the work goes on, the runtime keeps what it needs.
 /// Use [`cancel`](Self::cancel) or [`cancel_on_drop`](Self::cancel_on_drop) where it should not.
 ///
+/// [Cancellation](crate::guide::cancellation) is a page of the guide.
+///
 /// # Errors
 /// Resolves to the first failure: it names node, partition, device and cause. Partitions that
 /// depend on the failed one were not started, the others have ended.

@@ -57,6 +57,8 @@ use crate::util::AdaptiveSpin;
 /// submission or guard of a [`HostBuffer`](crate::HostBuffer) they are of, so most programs need no other
 /// order. On an [in-order](Device::queue) queue, each command also comes after the previous one.
 ///
+/// [Recording](crate::guide::recording) is a page of the guide.
+///
 /// ```
 /// use wakegraph::{Device, Range, read};
 ///

@@ -20,6 +20,8 @@ use crate::runtime::resource::device::Device;
 /// New memory is zeroed. (Buffers of [`Graph::scratch`](crate::Graph::scratch) have memory only
 /// while their graph runs, and what is in it then is undefined.)
 ///
+/// [Memory](crate::guide::memory) is a page of the guide.
+///
 /// ```
 /// use wakegraph::Device;
 ///

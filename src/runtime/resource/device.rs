@@ -31,6 +31,9 @@ use crate::util::panics::catch;
 /// before the first device is opened, or start the child as a program of its own. What was in flight when
 /// the process was forked ends in the parent only, so the child awaits nothing of it.
 ///
+/// The guide has pages on [what to install](crate::guide::devices) and on
+/// [several devices](crate::guide::several_devices).
+///
 /// ```
 /// use wakegraph::Device;
 ///

@@ -21,6 +21,8 @@ use crate::runtime::resource::host_pool::HostPoolStats;
 ///
 /// New memory is zeroed.
 ///
+/// [Memory](crate::guide::memory) is a page of the guide.
+///
 /// ```
 /// use wakegraph::{Device, Graph};
 ///

@@ -22,6 +22,8 @@ use crate::util::deferred_drop::Failure;
 ///
 /// Nothing happens before [`submit`](Self::submit).
 ///
+/// [Deadlines](crate::guide::deadlines) are a page of the guide.
+///
 /// ```
 /// use std::time::{Duration, Instant};
 ///

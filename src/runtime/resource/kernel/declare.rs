@@ -136,6 +136,8 @@
 /// }
 /// ```
 ///
+/// [Kernels](crate::guide::kernels) and [their form for the CPU](crate::guide::cpu_kernels) are pages of the guide.
+///
 /// # Device code
 /// `c:` is source in the [portable C dialect](wakegraph_hal::dialect), and the other fields of
 /// [`KernelSources`](wakegraph_hal::KernelSources) have their names. Each stands in `unsafe { .. }`,
