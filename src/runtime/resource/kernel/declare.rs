@@ -136,7 +136,8 @@
 /// }
 /// ```
 ///
-/// [Kernels](crate::guide::kernels) and [their form for the CPU](crate::guide::cpu_kernels) are pages of the guide.
+/// The guide has pages on [kernels](crate::guide::kernels) and on
+/// [kernels for the CPU](crate::guide::cpu_kernels).
 ///
 /// # Device code
 /// `c:` is source in the [portable C dialect](wakegraph_hal::dialect), and the other fields of
