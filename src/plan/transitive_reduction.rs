@@ -113,7 +113,7 @@ struct Mark {
     level: u32,
     /// As in [`Dag::ancestors_from`].
     ancestors_from: u32,
-    /// Its own number among the hubs, or `NO_HUB`.
+    /// Number among the hubs, or `NO_HUB`.
     hub: u8,
 }
 

@@ -69,7 +69,7 @@ pub(super) struct Ask {
     pub(super) key: u64,
     /// Number of requests that may wait before it is refused.
     pub(super) queue: usize,
-    /// Its place among those that wait, which it keeps until it has a slot.
+    /// Place among those that wait, which it keeps until it has a slot.
     pub(super) position: Option<Position>,
 }
 

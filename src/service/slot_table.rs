@@ -45,7 +45,7 @@ pub(super) struct Claim<T> {
 pub(super) struct Made<T> {
     pub(super) executable: ExecutableGraph,
     pub(super) value: T,
-    /// Its own memory is newer than this.
+    /// The slot's own memory is newer than this.
     pub(super) since: ResourceId,
     pub(super) runs: Mutex<SlotRuns>,
 }
@@ -116,7 +116,7 @@ impl<T> Made<T> {
         if runs.failure.is_some() { None } else { self.executable.guard_of_memory_since(self.since) }
     }
 
-    /// Its device memory: each allocation, with its bytes.
+    /// Device memory: each allocation, with its bytes.
     pub(super) fn memory(&self) -> impl Iterator<Item = (ResourceId, u64)> {
         self.executable.device_memory()
     }

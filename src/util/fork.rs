@@ -62,7 +62,7 @@ mod handler {
     }
 }
 
-/// There is no `fork`.
+/// This system has no `fork`.
 #[cfg(any(not(unix), miri))]
 mod handler {
     pub(super) fn install() {}

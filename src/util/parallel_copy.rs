@@ -67,7 +67,7 @@ struct ParallelCopy {
     from: *const u8,
     to: *mut u8,
     len: usize,
-    /// Where the next piece begins.
+    /// Place where the next piece begins.
     next: AtomicUsize,
     /// Bytes that have been copied.
     done: AtomicUsize,

@@ -17,7 +17,7 @@ use super::sys::{CUdeviceptr, CudaFailure, call};
 /// Counters are allocated in blocks of this many, each on a cache line of its own.
 const COUNTERS_IN_BLOCK: usize = 64;
 const CACHE_LINE: usize = 64;
-/// Where the spare words begin in it.
+/// Place where the spare words begin in it.
 const SPARE: usize = 32;
 
 /// All completion counters of a device: words in pinned memory in which a kernel of ours counts runs that
@@ -42,7 +42,7 @@ struct CounterSlots {
 struct CounterSlot {
     word: *const AtomicU64,
     count: CUdeviceptr,
-    /// How many runs had been launched with it before it was taken.
+    /// Number of runs that had been launched with it before it was taken.
     launched: u64,
 }
 
@@ -58,7 +58,7 @@ pub(super) struct CompletionCounter {
     /// Keeps the memory.
     pool: Arc<CounterPool>,
     slot: CounterSlot,
-    /// How many runs have been launched with it.
+    /// Number of runs that have been launched with it.
     launched: AtomicU64,
 }
 
@@ -145,7 +145,7 @@ impl Drop for CompletionCounter {
 /// The kernel reads both words and the flag at the same time. The host's memory is about a microsecond away.
 #[derive(Debug)]
 pub(super) struct LoopStop {
-    /// Its spare words are, on the host, the number of the run that is to stop, and of the last run that the
+    /// Spare words are, on the host, the number of the run that is to stop, and of the last run that the
     /// device has stopped; on the device, the number of the run that is there.
     words: CompletionCounter,
     launched: AtomicU64,

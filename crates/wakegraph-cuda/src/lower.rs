@@ -83,7 +83,7 @@ struct NodeAdder<'a> {
     overlapping: Option<GraphNode>,
     loops: Option<&'a LoopStop>,
     starts_early: bool,
-    /// How many bodies of conditional nodes the current node is in.
+    /// Number of bodies of conditional nodes around the current node.
     depth: usize,
     /// All nodes in the graph itself.
     all: Vec<GraphNode>,

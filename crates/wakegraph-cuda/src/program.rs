@@ -287,7 +287,7 @@ mod tests {
         assert_eq!(CompileTarget::choose(50, &[75, 90]), CompileTarget::Ptx(50));
     }
 
-    /// Where the compiler is installed; it needs no device.
+    /// Place where the compiler is installed; it needs no device.
     #[test]
     fn compiles_the_dialect_and_shows_the_compilers_errors() {
         if nvrtc().is_err() {
@@ -304,7 +304,7 @@ mod tests {
         }
     }
 
-    /// Where the compiler is installed; it needs no device.
+    /// Place where the compiler is installed; it needs no device.
     #[test]
     fn a_source_is_compiled_once_per_kind_of_device() {
         let source = |number: u32| format!("extern \"C\" __global__ void k(int *x) {{ *x = {number}; }}");

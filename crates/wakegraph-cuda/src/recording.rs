@@ -18,14 +18,14 @@ pub(super) type CudaRecording = GraphRecording<CudaDeviceInner>;
 #[derive(Default, Debug)]
 pub(super) struct NodeOrder {
     control_flow: ControlFlowOrder,
-    /// How many commands do not [stay on the device](stays_on_device). Not counted without the
+    /// Number of commands that do not [stay on the device](stays_on_device). Not counted without the
     /// low-latency hint.
     outside: usize,
     /// Whether the graph has a [`CountingKernel`].
     pub(super) counts: bool,
     /// Stops the loops of a run, if there are some.
     pub(super) loops: Option<Arc<LoopStop>>,
-    /// Where the graph is parted.
+    /// Places where the graph is parted.
     parts: PartOrder,
 }
 
@@ -179,7 +179,7 @@ pub(super) struct NodePlace {
     pub(super) leads_early: bool,
 }
 
-/// Where the graph of a command-buffer is parted: a copy by an engine begins another part.
+/// Places where the graph of a command-buffer is parted: a copy by an engine begins another part.
 ///
 /// Inside a graph, most changes between kernels and copies by an engine take the driver 7 us, and between two
 /// launches on a stream 1 us: copy, kernel and copy back took 17.4 and 10 us (4 KiB, H100). Each part comes
@@ -189,7 +189,7 @@ pub(super) struct NodePlace {
 struct PartOrder {
     /// Whether the graph has one part in any case.
     is_whole: bool,
-    /// How many commands of the last part no other one follows.
+    /// Number of commands of the last part that no other one follows.
     open: usize,
     /// The ends of the part before.
     before: Ends,

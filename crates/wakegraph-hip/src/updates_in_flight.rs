@@ -16,7 +16,7 @@ use super::device::{HipDeviceInner, HipMemory};
 use super::graph::{HipGraph, HipGraphExec, HipGraphNode, HipNewNode, add_node, create_graph};
 use super::kernel::{self, HipLaunch};
 
-/// How long the work before the launch is at first, in bytes that one work-item sets.
+/// Length of the work before the launch at first, in bytes that one work-item sets.
 const FIRST_DELAY: usize = 4 << 10;
 
 /// The longest that is tried.

@@ -102,7 +102,7 @@ pub(super) struct HostCompletion<D> {
     phase: AtomicU8,
     /// Whether loops are to stop.
     stopped: AtomicBool,
-    /// How much of a kernel that runs in blocks has run.
+    /// Part that has run of a kernel that runs in blocks.
     percent: AtomicU8,
     /// Made when the lock is first taken, which most events never do, and kept.
     inner: Mutex<OnDemand<HostCompletionInner<D>>>,
@@ -125,7 +125,7 @@ struct HostCompletionInner<D> {
 pub(super) enum Watched {
     /// The dependent will be released by the completion.
     Pending,
-    /// There is nothing to wait for any more, or not yet. With the failure, if there was one.
+    /// Nothing is left to wait for, or nothing yet. With the failure, if there was one.
     Final(Option<Failure>),
 }
 
@@ -336,7 +336,7 @@ pub(super) fn now() -> u64 {
     clock_at(Instant::now())
 }
 
-/// That clock at another moment.
+/// Reading of that clock at another moment.
 pub(super) fn clock_at(moment: Instant) -> u64 {
     static ORIGIN: LazyLock<Instant> = LazyLock::new(Instant::now);
     u64::try_from(moment.saturating_duration_since(*ORIGIN).as_nanos()).unwrap_or(u64::MAX)

@@ -22,7 +22,7 @@ pub(super) trait SharedWork: Sync {
     /// Leaves undone what no worker has begun, if anything is left.
     fn stop(&self);
 
-    /// How much workers have begun.
+    /// Percentage that workers have begun.
     fn percent(&self) -> u8;
 }
 
@@ -37,7 +37,7 @@ pub(super) trait WorkerControl {
     /// Workers of the device.
     fn workers(&self) -> usize;
 
-    /// How much work of one thread's is worth a second one.
+    /// Work of one thread that is worth a second one.
     fn worth_sharing(&self) -> Duration;
 
     /// Steps through `work` together with workers that have nothing else to do, `most` of them. Returns
@@ -70,7 +70,7 @@ impl UnitTime {
 /// The shortest block whose time says how long a unit takes.
 const PRECISE: Duration = Duration::from_micros(2);
 
-/// How long blocks take. The longest are short enough to be stopped between two, the shortest long enough
+/// Time that blocks take. The longest are short enough to be stopped between two, the shortest long enough
 /// that taking one costs nothing beside it.
 const LONGEST: Duration = Duration::from_micros(200);
 const SHORTEST: Duration = Duration::from_micros(10);
@@ -129,7 +129,7 @@ struct DividedLaunch<'a> {
     run: BlockFn,
     unit: BlockUnit,
     units: usize,
-    /// How many work on it.
+    /// Number of workers on it.
     workers: usize,
     /// The first unit that no worker has taken.
     next: AtomicUsize,
@@ -153,7 +153,7 @@ impl<'a> DividedLaunch<'a> {
         }
     }
 
-    /// How many other workers the launch is worth. A kernel that has never run is taken for long.
+    /// Number of other workers that the launch is worth. A kernel that has never run is taken for long.
     fn helpers_wanted(&self, control: &dyn WorkerControl) -> usize {
         let most = control.workers().min(self.units).saturating_sub(1);
         let time = self.kernel.unit_time.nanoseconds() * self.units as f32;

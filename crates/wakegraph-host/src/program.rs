@@ -19,7 +19,7 @@ const POISON: u32 = 1 << 31;
 #[derive(Clone, Debug)]
 pub(super) struct HostProgram {
     commands: Vec<Command>,
-    /// Which are disabled; empty while none ever was.
+    /// Disabled commands; empty while none ever was.
     disabled: Vec<bool>,
     order: Arc<ProgramOrder>,
 }
@@ -33,7 +33,7 @@ struct ProgramOrder {
     has_no_effect: bool,
 }
 
-/// Which command follows which, and how far a run has got.
+/// Order of the commands, and how far a run has got.
 #[derive(Debug)]
 pub(super) struct ProgramGraph {
     /// `successors[starts[i]..starts[i + 1]]` are those of command `i`.

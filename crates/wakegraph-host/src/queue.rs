@@ -127,7 +127,7 @@ pub(super) struct HostCommandBuffer {
     device: DeviceId,
     desc: CommandBufferDesc,
     pool: Arc<ThreadPool>,
-    /// Its enqueues follow each other in this serial chain, on any queue.
+    /// Enqueues of the queue follow each other in this serial chain, on any queue.
     chain: ChainId,
     state: HostContents,
 }

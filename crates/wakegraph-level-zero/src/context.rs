@@ -347,7 +347,7 @@ pub(super) enum DriverEventKind {
     Inner,
     /// The host may wait for it, and then read what was written before it.
     Plain,
-    /// That, with the times of the command that signals it.
+    /// As plain, with the times of the command that signals it.
     Timed,
     /// As plain, for in-order immediate lists. It is never reset: each signal counts on. Before the first
     /// signal it is complete.
@@ -363,7 +363,7 @@ pub(super) struct EventPools([Mutex<FreeEvents>; 4]);
 
 #[derive(Debug, Default)]
 struct FreeEvents {
-    /// They may be signalled. Dropped before the pools that they are of.
+    /// Events that may be signalled. Dropped before the pools that they are of.
     free: Vec<Owned<Event>>,
     pools: Vec<Owned<EventPool>>,
     /// Number of events that the newest pool can still give.

@@ -63,7 +63,7 @@ impl From<&NoLibrary> for Error {
     }
 }
 
-/// There is a loader, and it did not start.
+/// A loader is there, and it did not start.
 pub(super) fn no_driver(failure: LevelZeroFailure) -> Error {
     let LevelZeroFailure { call, code } = failure;
     let why =

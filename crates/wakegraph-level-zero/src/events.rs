@@ -301,16 +301,16 @@ impl Debug for LevelZeroSignal {
     }
 }
 
-/// Where the times of one signal begin.
+/// The base of the times of one signal.
 #[derive(Debug)]
 pub(super) struct LevelZeroTimes {
-    /// When it was enqueued, in nanoseconds.
+    /// Time at which it was enqueued, in nanoseconds.
     submitted: u64,
-    /// That time on the host's clock.
+    /// Time of the enqueue on the host's clock.
     enqueued: Instant,
-    /// How long after that a poll first found it ended.
+    /// Time from then until a poll first found it ended.
     took: OnceLock<Duration>,
-    /// How many commands have times of their own.
+    /// Number of commands that have times of their own.
     commands: usize,
     /// Whether anything runs.
     has_work: bool,
@@ -377,7 +377,7 @@ pub(super) struct RunSlot {
     pub(super) prefix: Mutex<Option<DriverList>>,
     /// Runs behind the lists of the run, and signals the event.
     pub(super) suffix: Option<DriverList>,
-    /// Where the suffix leaves the times of the commands.
+    /// Place where the suffix leaves the times of the commands.
     pub(super) stamps: Option<StampBuffer>,
     /// The number of the last run. Changed only under the lock of the command-buffer or queue.
     started: AtomicU64,

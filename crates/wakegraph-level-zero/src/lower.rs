@@ -457,7 +457,7 @@ impl DriverList {
     }
 }
 
-/// Where a rectangle begins, and how far apart its rows and slices are, in bytes.
+/// Place where a rectangle begins, and how far apart its rows and slices are, in bytes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct RegionPlace {
     pub(super) address: usize,

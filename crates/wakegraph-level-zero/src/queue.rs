@@ -257,7 +257,7 @@ trait EnqueueWork: Sized {
     /// Whether something has to be [kept](Self::kept).
     const KEPT: bool = false;
 
-    /// How many commands have times of their own, if some have.
+    /// Number of commands that have times of their own, if some have.
     fn timed_commands(&self) -> Option<usize> {
         None
     }
@@ -299,7 +299,7 @@ struct RunRequest<'a> {
     pub(super) recording: &'a mut ListRecording,
     /// The last run of the same commands; then this one.
     pub(super) last: &'a mut Option<LastRun>,
-    /// How many commands have times of their own.
+    /// Number of commands that have times of their own.
     timed_commands: Option<usize>,
 }
 

@@ -57,7 +57,7 @@ pub(super) struct ListRecording {
     context: Arc<LevelZeroContext>,
 }
 
-/// Which commands of a list in order take the events at its ends, in place of barriers.
+/// Commands of a list in order that take the events at its ends, in place of barriers.
 #[derive(Clone, Copy, Default, Debug)]
 struct ListEnds {
     /// The first one waits for the start event.

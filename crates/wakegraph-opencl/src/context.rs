@@ -295,7 +295,7 @@ impl OpenclContext {
     }
 }
 
-/// Where the bytes of a buffer object are.
+/// Place where the bytes of a buffer object are.
 pub(super) enum BufferPlace {
     Device,
     /// Memory that the driver allocates on the host.

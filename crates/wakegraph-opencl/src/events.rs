@@ -62,12 +62,12 @@ pub(super) struct StartedWork {
     pub(super) times: EnqueueTimes,
 }
 
-/// Which times an enqueue keeps.
+/// Times that an enqueue keeps.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub(super) enum TimesWanted {
     #[default]
     None,
-    /// When the first command began and the last ended.
+    /// Begin of the first command, and end of the last.
     Whole,
     /// Also the times of each command.
     Commands,
@@ -81,7 +81,7 @@ pub(super) struct EnqueueTimes {
     events: Vec<(u32, Owned<Event>)>,
     /// The command that the signal's own event belongs to, if it is one's.
     pub(super) last: Option<u32>,
-    /// How many commands have times of their own.
+    /// Number of commands that have times of their own.
     commands: usize,
 }
 
@@ -147,7 +147,7 @@ impl OpenclSignal {
         self.work.end.as_ref().map(Owned::raw).or_else(|| self.event())
     }
 
-    /// That event, if the enqueue may have failed before it.
+    /// The event, if the enqueue may have failed before it.
     pub(super) fn late_end(&self) -> Option<sys::cl_event> {
         self.work.end.as_ref().map(Owned::raw)
     }
@@ -191,7 +191,7 @@ impl OpenclSignal {
         Err(self.context.error(Error::new(kind, why)))
     }
 
-    /// When it was enqueued, and its times.
+    /// Time of the enqueue, and the times of the work.
     fn read_times(&self, event: &Owned<Event>) -> DriverResult<(u64, CommandTimes)> {
         let time = |what| self.context.event_time(event, what);
         let (start, end) = (time(sys::CL_PROFILING_COMMAND_START)?, time(sys::CL_PROFILING_COMMAND_END)?);

@@ -315,7 +315,7 @@ pub(super) struct Corner {
 }
 
 impl Corner {
-    /// Where the last of `depth` slices ends, with all its rows whole.
+    /// Place where the last of `depth` slices ends, with all its rows whole.
     pub(super) fn end(&self, depth: usize) -> usize {
         self.slice.saturating_mul(self.origin[2].saturating_add(depth))
     }
@@ -357,7 +357,7 @@ fn is_unified(context: &OpenclContext, address: usize) -> bool {
     asked.is_ok() && kind != sys::CL_MEM_TYPE_UNKNOWN_INTEL
 }
 
-/// Where an operation goes.
+/// Place where an operation goes.
 #[derive(Clone, Copy, Debug)]
 enum OperationTarget {
     /// Onto a queue, behind the events of a wait list; `event` is null or a place for its own.

@@ -42,7 +42,7 @@ struct EnqueueRequest<'a> {
     pub(super) list: &'a CommandList<OpenclOperation>,
     /// A recording of these commands.
     pub(super) recording: Option<&'a OpenclRecording>,
-    /// Which times are wanted, beyond those that the queue keeps.
+    /// Times that are wanted, beyond those that the queue keeps.
     pub(super) times: TimesWanted,
     /// An earlier enqueue of the same commands, which must have ended first.
     previous: Option<&'a Arc<OpenclSignal>>,

@@ -24,7 +24,7 @@ use super::kernel::{OpenclArgument, OpenclKernel, is_plain, is_pointer};
 use super::lower::{OpenclOperation, lower};
 use super::sys::{self, DriverResult, Event, OpenclFailure, Owned, adopt_event, call, get};
 
-/// Where a list is enqueued, behind which events, and which times it keeps.
+/// Enqueue of a list: the queue, the events before it, and the times that it keeps.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct ReplayTarget<'a> {
     pub(super) context: &'a OpenclContext,

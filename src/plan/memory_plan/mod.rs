@@ -72,14 +72,14 @@ pub(super) struct MemoryPlanLimits {
 const LIMITS: MemoryPlanLimits =
     MemoryPlanLimits { chains: 1024, clocks: 1 << 24, largest_first: 4096, free_blocks: 512 };
 
-/// When a buffer is in use.
+/// Uses of a buffer.
 struct Lifetime<'a> {
     transient: &'a Transient,
     /// The ranks of its uses in the plan's order, and of the first and last of them.
     uses: Vec<u32>,
     first: u32,
     last: u32,
-    /// Its bytes, rounded up.
+    /// Bytes, rounded up.
     len: usize,
 }
 

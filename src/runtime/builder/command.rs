@@ -33,7 +33,7 @@ pub(crate) enum Command {
         range: Range,
         /// Kernels that an update may use instead of this one.
         alternatives: Arc<[KernelRef]>,
-        /// There if the node holds dynamic parameters.
+        /// Present if the node holds dynamic parameters.
         dynamic: Option<Arc<Dynamic>>,
     },
     /// A copy, fill or hint; the views' allocations come along so that they stay alive.
@@ -50,7 +50,7 @@ pub(crate) enum Command {
         uses: Arc<[View]>,
         /// One for each of `uses`.
         accesses: Arc<[Access]>,
-        /// There if the node runs an alternative of a command group.
+        /// Present if the node runs an alternative of a command group.
         dynamic: Option<Arc<Dynamic>>,
     },
 }
@@ -113,7 +113,7 @@ impl Command {
         }
     }
 
-    /// Where a command that can have something dynamic keeps it.
+    /// Place where a command that can have something dynamic keeps it.
     pub(crate) fn dynamic_mut(&mut self) -> Option<&mut Option<Arc<Dynamic>>> {
         match self {
             Self::Kernel { dynamic, .. } | Self::HostTask { dynamic, .. } => Some(dynamic),
@@ -347,7 +347,7 @@ impl Control {
 
 /// Contents of the bodies of a conditional or loop.
 struct BodyContents {
-    /// Where the first of their commands runs.
+    /// Place where the first of their commands runs.
     device: Option<DeviceId>,
     /// The name of a stream task, if there is one.
     stream_task: Option<String>,

@@ -86,11 +86,11 @@ pub struct Graph {
     device: Device,
     devices: SmallVec<[Device; 2]>,
     errors: Vec<Error>,
-    /// There once the graph has scratch buffers of its own.
+    /// Present once the graph has scratch buffers of its own.
     scratch_owner: Option<scratch::Owner>,
     /// Whether there may be scratch buffers, of sub-graphs too.
     has_scratch: bool,
-    /// Where the scratch buffers of its executables lie, if not in memory of their own.
+    /// Place where the scratch buffers of its executables lie, if not in memory of their own.
     arena: Option<ScratchArena>,
     /// The nodes that dynamic parameters are bound to.
     bound: BoundNodes,

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use crate::sync::{AtomicU32, AtomicU64, Ordering};
 
-/// How long the next run of a partition should take, in nanoseconds.
+/// Time that the next run of a partition should take, in nanoseconds.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub(crate) struct Estimate {
     pub(crate) mean: u64,

@@ -35,7 +35,7 @@ struct Waiters {
     slots: SmallVec<[Option<Waker>; 1]>,
     /// No slot before this one is vacant.
     vacant_from: u32,
-    /// How many slots belong to a waiter.
+    /// Number of slots that belong to a waiter.
     occupied: u32,
 }
 

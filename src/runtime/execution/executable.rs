@@ -36,9 +36,9 @@ pub(crate) struct ExecutableInner {
     pub(crate) template: RunTemplate,
     /// Keeps the memory alive that the commands use.
     pub(crate) allocations: Box<[Arc<Allocation>]>,
-    /// Where the scratch buffers of the finalized graph lie.
+    /// Place where the scratch buffers of the finalized graph lie.
     pub(crate) scratch: Arc<Places>,
-    /// Its device memory when it was finalized: each allocation, with its bytes.
+    /// Device memory when it was finalized: each allocation, with its bytes.
     pub(crate) device_memory: Box<[(ResourceId, u64)]>,
     /// The state of updates, if there can be some; then it keeps the memory alive. Belongs to
     /// `finalize::updatable`.
@@ -175,7 +175,7 @@ impl Drop for ExecutableInner {
 /// The state that changes from submission to submission.
 #[derive(Default)]
 pub(crate) struct ExecutableState {
-    /// How many runs there have been.
+    /// Number of runs so far.
     pub(crate) runs: u64,
     /// The run submitted last. When it has ended, all earlier ones have.
     pub(crate) last: Option<Arc<Run>>,

@@ -29,7 +29,7 @@ pub(crate) struct HostTask {
 /// Whether a running host task can be stopped when its run is cancelled.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum HostTaskKind {
-    /// Its future can be dropped.
+    /// The future can be dropped.
     Async,
     /// It runs out.
     Blocking,
@@ -94,7 +94,7 @@ pub(crate) trait HostTaskOwner: Debug + Send + Sync {
     /// The run's deadline.
     fn deadline(&self) -> Option<Instant>;
 
-    /// Where it is noted when threads run the host task of a partition, while a timeline is recorded.
+    /// Record of when threads run the host task of a partition, while a timeline is recorded.
     fn polls(&self, partition: usize) -> Option<Arc<PollLog>>;
 
     /// Sets the run that the host task of a partition waits for, to be cancelled with this one.
@@ -128,7 +128,7 @@ impl TaskLease {
         &self.0.run
     }
 
-    /// Where it is noted when threads run the task, while a timeline is recorded.
+    /// Record of when threads run the task, while a timeline is recorded.
     pub(super) fn polls(&self) -> Option<Arc<PollLog>> {
         self.0.run.polls(self.0.partition)
     }
@@ -245,7 +245,7 @@ pub(crate) struct PollLog(Mutex<Polls>);
 pub(crate) struct Polls {
     /// The first ones, in order.
     pub(crate) kept: Vec<PollMoments>,
-    /// How many more there were.
+    /// Number of further ones.
     pub(crate) omitted: u64,
 }
 

@@ -25,7 +25,7 @@ use crate::util::fork;
 
 /// An executable or a queue.
 pub(crate) trait RunSource: Send + Sync {
-    /// Its runs that have not ended.
+    /// Runs that have not ended.
     fn in_flight(&self) -> Vec<Arc<Run>>;
 }
 

@@ -25,7 +25,7 @@ pub(crate) struct Labels {
 pub(crate) struct NodeLabel {
     pub(crate) label: Box<str>,
     pub(crate) kind: CommandKind,
-    /// Where the user added it.
+    /// Place where the user added it.
     pub(crate) location: Option<&'static Location<'static>>,
 }
 
@@ -90,7 +90,7 @@ impl Labels {
         }
     }
 
-    /// Where the user added the only node of a partition.
+    /// Place where the user added the only node of a partition.
     pub(crate) fn location_of(&self, partition: usize) -> Option<&'static Location<'static>> {
         match *self.plan.nodes(partition) {
             [node] => self.nodes[node as usize].location,

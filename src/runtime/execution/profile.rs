@@ -256,7 +256,7 @@ pub struct DeviceClock {
     pub error: Duration,
 }
 
-/// How many nanoseconds the runtime's clock is ahead of a device's: at least, and at most.
+/// Nanoseconds by which the runtime's clock is ahead of a device's: at least, and at most.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct ClockOffset {
     least: i128,

@@ -18,11 +18,11 @@ use crate::runtime::execution::submission_queue::SubmissionQueue;
 pub(super) struct RunWait {
     pub(super) run: Arc<Run>,
     key: WaiterKey,
-    /// Where the run was left to the reactor's thread.
+    /// The queue, if the run was left to the reactor's thread.
     queue: Option<Arc<SubmissionQueue>>,
     trace: Option<Arc<RunTrace>>,
     pub(super) spin: Spin,
-    /// How long what was enqueued last may take for a spin between host tasks to pay.
+    /// Maximum time of what was enqueued last for which a spin between host tasks pays.
     between_host_tasks: Option<Duration>,
     /// The last poll did nothing but give way, as the budget of its task was used up.
     gave_way: bool,
@@ -173,7 +173,8 @@ impl RunWait {
     }
 }
 
-/// How long a poll keeps its core at first, as to give it to another thread and get it back takes as long.
+/// Time for which a poll keeps its core at first, as to give it to another thread and get it back takes as
+/// long.
 const KEPT: Duration = Duration::from_micros(2);
 
 /// Has the task polled again when others have had their turn.

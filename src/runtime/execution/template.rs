@@ -118,7 +118,7 @@ impl Deref for dyn RunOwner + '_ {
 }
 
 impl RunTemplate {
-    /// How long a run takes whose partitions are all enqueued at once; `None` while that is not known.
+    /// Time of a run whose partitions are all enqueued at once; `None` while that is not known.
     pub(crate) fn expected(&self) -> Option<Duration> {
         let mut longest = None;
         for (index, partition) in self.partitions.iter().enumerate() {
@@ -137,7 +137,7 @@ impl RunTemplate {
         }
     }
 
-    /// How long a poll of a submission may spin. The most careful device decides.
+    /// Time for which a poll of a submission may spin. The most careful device decides.
     pub(crate) fn spin_limit(&self) -> Duration {
         let devices = self.partitions.iter().filter_map(PartitionExec::device);
         devices.map(|device| device.wake_policy().spin_limit(self.progress)).min().unwrap_or_default()
@@ -225,7 +225,7 @@ pub(crate) struct PartitionExec {
     /// Whether none of its predecessors is on its device: then it waits itself for what its run comes after
     /// on that device.
     pub(crate) begins_device: bool,
-    /// How many predecessors its task waits for on the host.
+    /// Number of predecessors that its task waits for on the host.
     pub(crate) host_predecessors: u32,
     /// All predecessors.
     pub(crate) predecessors: Box<[u32]>,
@@ -233,7 +233,7 @@ pub(crate) struct PartitionExec {
     pub(crate) device_predecessors: Box<[u32]>,
     /// Successors whose tasks wait for this partition.
     pub(crate) wakes: Box<[u32]>,
-    /// How long it takes as the oldest of its queue.
+    /// Time that it takes as the oldest of its queue.
     pub(crate) estimator: Estimator,
 }
 
@@ -242,7 +242,7 @@ pub(crate) struct PartitionExec {
 pub(crate) struct DeviceQueue {
     pub(crate) device: Device,
     pub(crate) queue: Arc<hal::ValidatedQueue>,
-    /// Its number in the reactor.
+    /// Number in the reactor.
     pub(crate) number: u64,
 }
 

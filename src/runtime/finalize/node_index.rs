@@ -15,7 +15,7 @@ use crate::runtime::builder::binding::{ParamKey, Parameter};
 use crate::runtime::builder::command::{Command, Group, GroupKey};
 use crate::runtime::resource::scratch::PlannedUses;
 
-/// Where a node's command is: the partition, and which of its commands.
+/// Place of a node's command: the partition, and the index among its commands.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub(crate) struct CommandPlace {
     pub(crate) partition: u32,
@@ -328,7 +328,7 @@ impl NodeIndex {
         instance >= self.planned
     }
 
-    /// Which of its parent's bodies an instance is.
+    /// Number of an instance among its parent's bodies.
     pub(crate) fn slot(&self, instance: u32) -> usize {
         let siblings = self.parent(instance).and_then(|parent| self.children.get(&parent));
         siblings.and_then(|all| all.iter().position(|one| *one == instance)).unwrap_or(0)

@@ -45,7 +45,7 @@ pub(crate) struct CurrentGraph {
     changed: Vec<Box<[u64]>>,
     pub(crate) disabled: HashSet<Origin>,
     pub(crate) uses: Uses,
-    /// Where the scratch buffers lie.
+    /// Place where the scratch buffers lie.
     pub(crate) scratch: Arc<Places>,
     /// The scratch buffers that a node may have: those that it had when they were placed.
     pub(crate) planned: PlannedUses,

@@ -61,7 +61,7 @@ impl Uses {
         }
     }
 
-    /// Who accesses an allocation, and how.
+    /// Users of an allocation, with their accesses.
     pub(crate) fn of(&self, resource: ResourceId) -> impl Iterator<Item = (Origin, Access)> + '_ {
         self.0.get(&resource).into_iter().flat_map(|used| used.accesses.iter().copied())
     }

@@ -155,12 +155,12 @@ fn plan_of_one(kind: CommandKind, device: Option<&Device>) -> Result<Plan> {
 
 /// A command of a queue, which its run keeps alive.
 pub(super) struct QueueCommand {
-    /// There until the drop.
+    /// Present until the drop.
     template: Option<Arc<CommandTemplate>>,
     command: Option<Arc<hal::Command>>,
     /// In the order of the resources, each once.
     pub(super) uses: SmallVec<[UsedAllocation; 2]>,
-    /// Its closure is the user's.
+    /// The closure is the user's.
     kernel: Option<KernelRef>,
     location: &'static Location<'static>,
     /// Given up when the command has ended.

@@ -33,7 +33,7 @@ use crate::runtime::resource::scratch;
 pub struct Loan<T: Pod> {
     buffer: Buffer<T>,
     mode: AccessMode,
-    /// There until the drop.
+    /// Present until the drop.
     lease: Option<Arc<FenceGuard>>,
     /// Each has ended after one of the events.
     held: Vec<Arc<Run>>,

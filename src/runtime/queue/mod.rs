@@ -225,11 +225,11 @@ struct QueueState {
     runs: VecDeque<Arc<Run>>,
     /// Runs of host tasks and executables that may be in flight.
     others: Vec<Arc<Run>>,
-    /// How many of these there have to be before those that have ended are let go.
+    /// Number of these from which on those that have ended are let go.
     sweep_at: usize,
     /// Whether spinning for commands has paid.
     spinning: AdaptiveSpin,
-    /// How many runs sweeps have examined.
+    /// Number of runs that sweeps have examined.
     #[cfg(test)]
     swept: usize,
 }

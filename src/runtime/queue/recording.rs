@@ -231,7 +231,7 @@ impl Debug for RecordingInner {
     }
 }
 
-/// Where a queue records its commands.
+/// Place where a queue records its commands.
 pub(super) struct Recorder {
     pub(super) recording: Arc<RecordingInner>,
     pub(super) nodes: RecordedNodes,

@@ -175,7 +175,7 @@ struct PooledMemory {
     resource: ResourceId,
     /// Length that was requested and can be used.
     len: usize,
-    /// There until it is dropped.
+    /// Present until it is dropped.
     memory: Option<Arc<dyn Memory>>,
     /// The device's. Without one, its memory is freed.
     pool: Weak<HostPool>,

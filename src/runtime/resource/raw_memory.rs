@@ -172,7 +172,7 @@ impl View {
         Err(Error::new(ErrorKind::InvalidArgument, why).help("import it on the device of the command"))
     }
 
-    /// Its pointer, where the memory has one.
+    /// Pointer, where the memory has one.
     pub(crate) fn pointer(&self) -> Option<UsmPointer> {
         let whole = self.allocation.memory().usm()?;
         // SAFETY: the view lies inside the allocation, which the command's owner keeps alive.

@@ -130,7 +130,7 @@ pub(crate) fn check_owner<'v>(
     Ok(())
 }
 
-/// Which nodes use which scratch buffers: the places of all are planned for these uses.
+/// Uses of scratch buffers by nodes: the places of all are planned for these uses.
 #[derive(Default)]
 pub(crate) struct PlannedUses(HashSet<(Origin, ResourceId)>);
 
@@ -174,7 +174,7 @@ pub(crate) struct Places {
     by_resource: HashMap<ResourceId, (Arc<Allocation>, usize)>,
     /// The allocations that hold several buffers.
     arenas: HashMap<DeviceId, Arc<Allocation>>,
-    /// Where the arenas come from, if other executables share them.
+    /// Source of the arenas, if other executables share them.
     shared: Option<ScratchArena>,
     pub(crate) memory: Box<[GraphMemory]>,
 }

@@ -218,7 +218,7 @@ fn conclude(
 /// Dropping it, when the update has been applied or given up, takes that memory out again and lets
 /// them go on.
 pub(super) struct UpdateTurn {
-    /// There until the drop.
+    /// Present until the drop.
     lease: Option<FenceGuard>,
     fence: Arc<Fence>,
     pub(super) executable: Arc<ExecutableInner>,

@@ -26,7 +26,7 @@ pub(super) struct Surroundings {
     /// The graphs of instances inside bodies.
     graphs: BTreeMap<u32, graph::Graph<Command>>,
     outermost: BTreeMap<Origin, Outermost>,
-    /// Which nodes of the graphs are disabled.
+    /// Disabled nodes of the graphs.
     disabled: HashSet<Origin>,
 }
 

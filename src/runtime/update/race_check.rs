@@ -137,7 +137,7 @@ enum Searched {
     Later,
 }
 
-/// Which nodes are before or after one of them, for the nodes that were searched from last.
+/// Nodes before or after one of them, for the nodes that were searched from last.
 #[derive(Default)]
 struct Reachability([Option<(Origin, Vec<bool>)>; 2]);
 
@@ -180,7 +180,7 @@ impl Reachability {
     }
 }
 
-/// Which nodes are before or after `node`.
+/// Nodes before or after `node`.
 fn reached(graph: &graph::Graph<Command>, node: u32) -> Vec<bool> {
     let mut reached = vec![false; graph.len()];
     for forward in [true, false] {

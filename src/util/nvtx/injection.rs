@@ -12,10 +12,10 @@ use std::sync::OnceLock;
 use std::sync::atomic::{AtomicPtr, Ordering};
 use std::{mem, ptr};
 
-/// Where a tool writes the address of a function.
+/// Place where a tool writes the address of a function.
 type Slot = AtomicPtr<c_void>;
 
-/// How many functions each module has, the first of which stands for none: none, core, CUDA, OpenCL, CUDA's
+/// Number of functions of each module, the first of which stands for none: none, core, CUDA, OpenCL, CUDA's
 /// runtime, core 2, synchronisation.
 const SIZES: [usize; 7] = [0, 16, 9, 15, 7, 16, 7];
 

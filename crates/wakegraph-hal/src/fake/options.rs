@@ -90,7 +90,7 @@ setters! {
     FakeOptions {
         /// Whether enqueued work stays pending until the [`FakeControl`](super::FakeControl) completes it.
         manual: bool,
-        /// How far apart the device's clock and the host's may have been read.
+        /// Maximum time between the readings of the device's clock and the host's.
         clock_error: Duration,
         /// Whether the device can wait for events of other such devices.
         peers: bool,

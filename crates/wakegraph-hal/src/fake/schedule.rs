@@ -35,7 +35,7 @@ struct FakeScheduleState {
     /// Whether work may go on after that.
     may_still_run: bool,
     fail_next: Option<Error>,
-    /// How many more enqueues there are before one panics.
+    /// Number of further enqueues before one panics.
     panic_after: Option<usize>,
     /// The next enqueue is refused with this error.
     refuse_next: Option<Error>,
@@ -51,7 +51,7 @@ pub(super) struct FakeEnqueue {
     pub(super) in_order: bool,
     pub(super) buffer: Option<CommandBufferId>,
     pub(super) wait: Vec<Arc<FakeCompletion>>,
-    /// How many events of `wait`, from the front, are dependencies; the others only set the order.
+    /// Number of events of `wait`, from the front, that are dependencies; the others only set the order.
     pub(super) dependencies: usize,
     pub(super) event: Arc<FakeCompletion>,
     pub(super) notification: Option<Notification>,
@@ -326,7 +326,7 @@ impl FakeScheduleState {
         self.panic_after = left.map(|left| left - 1);
     }
 
-    /// When, by the clock, nothing holds back this enqueue any more.
+    /// Time by the clock at which nothing holds back this enqueue any more.
     fn start_of(&self, enqueue: &FakeEnqueue) -> Instant {
         let before = self.pending.iter().filter(|pending| holds_back(&pending.enqueue, enqueue));
         let before = before.map(|pending| &pending.enqueue.event).chain(&enqueue.wait);
@@ -405,7 +405,7 @@ struct FakeCompletionState {
     /// Number of times the event became pending.
     generation: u64,
     status: EventStatus,
-    /// When the current use ends by the clock.
+    /// Time at which the current use ends by the clock.
     due: Option<Instant>,
     /// How the last use ended; kept while the event is pending again.
     last_outcome: EventStatus,
@@ -477,7 +477,7 @@ impl FakeCompletion {
         (state.status.clone(), state.generation)
     }
 
-    /// When the pending use ends by the clock.
+    /// Time at which the pending use ends by the clock.
     pub(super) fn due(&self) -> Option<Instant> {
         let state = self.state.lock();
         state.due.filter(|_| matches!(state.status, EventStatus::Pending))

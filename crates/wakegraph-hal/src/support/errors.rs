@@ -25,7 +25,7 @@ pub struct DeviceHealth {
 #[derive(Debug, Default)]
 pub struct FailedPolls {
     count: AtomicU32,
-    /// When the first of them did, in nanoseconds since the device was opened.
+    /// Time at which the first of them failed, in nanoseconds since the device was opened.
     since: AtomicU64,
 }
 

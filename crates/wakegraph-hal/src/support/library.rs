@@ -252,7 +252,7 @@ mod platform {
         is_function && now.sa_sigaction != before.sa_sigaction && object(now.sa_sigaction) != object(own)
     }
 
-    /// Where the library or program begins in which a function lies.
+    /// Start of the library or program in which a function lies.
     fn object(function: usize) -> Option<usize> {
         let mut found = MaybeUninit::<libc::Dl_info>::zeroed();
         let address = ptr::with_exposed_provenance::<c_void>(function);

@@ -73,7 +73,7 @@ pub enum ErrorKind {
     KernelPanicked,
     /// The closure of a native command or of a stream task panicked.
     NativePanicked,
-    /// There are more requests than can be served; this one was refused at once. Try again later.
+    /// More requests wait than can be served; this one was refused at once. Try again later.
     Overloaded,
     /// The submission was cancelled, or its tokio runtime shut down before it had ended.
     Cancelled,

@@ -79,7 +79,7 @@ impl Drop for ThreadPool {
     }
 }
 
-/// How many jobs in a row a worker takes from one chain before the rest of the ready queue has its
+/// Number of jobs in a row that a worker takes from one chain before the rest of the ready queue has its
 /// turn.
 const CHAIN_BUDGET: u32 = 64;
 
@@ -113,7 +113,7 @@ struct Worker<'a> {
     scheduler: &'a Scheduler,
     /// Wakes this thread.
     parker: Arc<Parker>,
-    /// Who helps with what this thread shares.
+    /// Helpers with what this thread shares.
     helpers: Arc<Helpers>,
     /// Jobs taken in a row from one chain.
     streak: u32,

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use wakegraph_hal::util::AdaptiveSpin;
 
-/// How long a worker spins. Waking a parked thread takes 5 to 60 us where its core has halted, and
+/// Time for which a worker spins. Waking a parked thread takes 5 to 60 us where its core has halted, and
 /// the caller that waits for a job's result needs a few microseconds to enqueue the next.
 const SPIN: Duration = Duration::from_micros(25);
 
@@ -44,7 +44,7 @@ impl Parker {
 #[derive(Debug, Default)]
 pub(super) struct IdleStrategy {
     spin: AdaptiveSpin,
-    /// When to give way, by the same rule.
+    /// Decides when to give way, by the same rule.
     giving_way: AdaptiveSpin,
 }
 

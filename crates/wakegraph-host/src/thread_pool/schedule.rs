@@ -250,7 +250,7 @@ impl HostSchedule {
         }
     }
 
-    /// How many parked workers have something to do, as far as they are to be woken at once.
+    /// Number of parked workers that have something to do, as far as they are to be woken at once.
     pub(super) fn wakes(&self) -> usize {
         match () {
             () if self.offers.iter().any(Offer::has_room) => 2,
@@ -277,7 +277,7 @@ impl HostSchedule {
         !self.ready.is_empty() || self.offers.iter().any(fewer)
     }
 
-    /// How much work of one thread's is worth a second one.
+    /// Work of one thread that is worth a second one.
     pub(super) fn worth_sharing(&self) -> Duration {
         self.join_time.worth_sharing()
     }
@@ -291,7 +291,7 @@ impl HostSchedule {
         Some(offer.join())
     }
 
-    /// How many runs have been admitted and not retired.
+    /// Number of runs that have been admitted and not retired.
     pub(super) fn in_flight(&self) -> usize {
         self.runs.len() * CHUNK - self.free_runs.len()
     }
@@ -337,7 +337,7 @@ impl HostSchedule {
     }
 }
 
-/// How long it takes from an offer until a worker that was idle helps.
+/// Time from an offer until a worker that was idle helps.
 #[derive(Debug)]
 struct JoinTime(Duration);
 

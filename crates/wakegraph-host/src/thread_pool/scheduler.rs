@@ -191,7 +191,7 @@ impl Scheduler {
         self.schedule.lock().has_better(help)
     }
 
-    /// How much work of one thread's is worth a second one.
+    /// Work of one thread that is worth a second one.
     pub(super) fn worth_sharing(&self) -> Duration {
         self.schedule.lock().worth_sharing()
     }

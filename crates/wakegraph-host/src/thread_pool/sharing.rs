@@ -51,7 +51,7 @@ pub(super) struct Offer {
     work: NonNull<dyn SharedWork>,
     helpers: Arc<Helpers>,
     most: usize,
-    /// When it was made, until the first helper has come.
+    /// Time at which it was made, until the first helper has come.
     pub(super) made: Option<Instant>,
 }
 

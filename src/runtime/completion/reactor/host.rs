@@ -24,7 +24,7 @@ use crate::runtime::completion::reactor::{AllFound, Inbox, ReactorInner, Submitt
 use crate::runtime::completion::tasks::spawn;
 use crate::sync::Ordering;
 
-/// How many turns the submitter has between two turns of the poller, which are needed less often.
+/// Number of turns that the submitter has between two turns of the poller, which are needed less often.
 const SUBMITTER_TURNS: usize = 16;
 
 /// Nanoseconds until a turn that is the task's.

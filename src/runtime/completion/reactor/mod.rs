@@ -51,7 +51,7 @@ struct ReactorInner {
     /// Until when the thread sleeps, 0 while it is awake. It falls asleep, and is woken, under the inbox's
     /// lock.
     asleep_until: AtomicU64,
-    /// When the task takes its next turn, 0 without a task. The inbox's lock protects it, too.
+    /// Time at which the task takes its next turn, 0 without a task. The inbox's lock protects it, too.
     task_due: AtomicU64,
     /// Wakes the thread.
     changed: Condvar,
@@ -164,7 +164,7 @@ impl Reactor {
         self.inner.wake_before(&mut inbox, 0);
     }
 
-    /// How many runs are in flight on the device.
+    /// Number of runs that are in flight on the device.
     pub(crate) fn in_flight(&self) -> &AtomicU32 {
         &self.inner.in_flight
     }

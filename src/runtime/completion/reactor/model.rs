@@ -13,7 +13,7 @@ use loom::thread;
 
 use crate::runtime::completion::latch::Latch;
 
-/// When an entry is due that is left to its submission.
+/// Time at which an entry is due that is left to its submission.
 const LATER: u64 = 1;
 
 struct ModelReactor {

@@ -223,7 +223,7 @@ fn lock_register(allocation: &Allocation) -> MutexGuard<'_, Register> {
     allocation.register.get_or_default::<Mutex<Register>>().lock()
 }
 
-/// How many registers this thread has locked.
+/// Number of registers that this thread has locked.
 #[cfg(test)]
 pub(crate) fn registers_locked() -> usize {
     tests::LOCKED.get()
@@ -239,7 +239,7 @@ mod tests {
     use crate::runtime::{Device, ExecutableGraph, Graph};
 
     thread_local! {
-        /// How many registers this thread has locked.
+        /// Number of registers that this thread has locked.
         pub(super) static LOCKED: Cell<usize> = const { Cell::new(0) };
     }
 

@@ -143,9 +143,9 @@ pub(super) struct RecordedUses {
     writing: Vec<Use>,
     /// The uses that only read, oldest first.
     reading: Vec<Use>,
-    /// How many uses have been recorded.
+    /// Number of uses that have been recorded.
     recorded: u64,
-    /// How many uses there have to be before those that have ended are taken out.
+    /// Number of uses from which on those that have ended are taken out.
     sweep_at: usize,
     /// A fence that may have ended, for the next guard.
     spare: Option<Arc<Fence>>,
@@ -320,7 +320,7 @@ pub(super) mod tests {
     use crate::runtime::execution::accesses::tests::accesses;
 
     thread_local! {
-        /// How many uses this thread has visited, to find what a new one has to wait for.
+        /// Number of uses that this thread has visited, to find what a new one has to wait for.
         pub(in super::super) static VISITED: Cell<usize> = const { Cell::new(0) };
     }
 

@@ -50,11 +50,11 @@ pub(super) struct Users {
     /// The users that write, and the users that only read.
     lists: [Vec<User>; 2],
     places: FxHashMap<ExecutableId, Place>,
-    /// How many there have to be before those that are gone are taken out.
+    /// Number from which on those that are gone are taken out.
     sweep_at: usize,
 }
 
-/// Where a user is: in which list, and at which index.
+/// Place of a user: its list, and the index in it.
 #[derive(Clone, Copy)]
 struct Place {
     list: usize,
@@ -179,7 +179,7 @@ pub(super) mod tests {
     use std::cell::Cell;
 
     thread_local! {
-        /// How many users this thread has compared with accesses.
+        /// Number of users that this thread has compared with accesses.
         pub(in super::super) static VISITED: Cell<usize> = const { Cell::new(0) };
     }
 }

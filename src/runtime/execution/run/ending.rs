@@ -25,7 +25,7 @@ use crate::util::panics::catch_and_log;
 pub(crate) enum Ended {
     Succeeded,
     Failed(Failure),
-    /// Its run was cancelled before it started.
+    /// The run was cancelled before it started.
     Cancelled,
     /// It was given up before it started, as another has failed.
     Abandoned,

@@ -119,8 +119,8 @@ impl Run {
         self.progress.launch.store(ALONE, Ordering::Release);
     }
 
-    /// Its launch on a queue has panicked, as what listens to the log of a backend may. The device may have
-    /// been given the run, so it ends, with an error, once nothing is left on the queue.
+    /// Ends the run whose launch on a queue has panicked, as what listens to the log of a backend may. The
+    /// device may have been given the run, so it ends, with an error, once nothing is left on the queue.
     pub(crate) fn end_after_panic(&self, queue: Option<&hal::ValidatedQueue>, panic: &str) {
         let has_ended = match catch(|| queue.map_or(Ok(()), hal::ValidatedQueue::finish)) {
             Ok(finished) => finished.map_or_else(|error| error.kind() == ErrorKind::DeviceLost, |()| true),
@@ -474,7 +474,7 @@ impl Run {
         }
     }
 
-    /// How much of the kernel that a partition runs now has been begun, where its device tells.
+    /// Percentage of the kernel that a partition runs now that has begun, where its device tells.
     pub(super) fn percent(&self, partition: usize) -> Option<u8> {
         self.slots[partition].event()?.percent()
     }

@@ -70,7 +70,7 @@ pub(crate) struct Run {
     inner: Mutex<RunInner>,
 }
 
-/// How far the run is.
+/// Progress of the run.
 #[derive(Default)]
 struct RunProgress {
     /// Set by `cancel`: partitions that have not started never will.
@@ -90,7 +90,7 @@ struct RunProgress {
     awaits_turn: AtomicBool,
     /// Whether it has ended although a device may still run it, or something that it comes after.
     given_up: AtomicBool,
-    /// Who launches it: one of the constants of `launch`.
+    /// The launcher: one of the constants of `launch`.
     launch: AtomicU8,
     not_ended: AtomicU32,
     /// All partitions before this one have ended.
@@ -102,7 +102,7 @@ struct RunProgress {
 
 #[derive(Default)]
 struct RunInner {
-    /// There until the run has ended.
+    /// Present until the run has ended.
     owner: Option<Arc<dyn RunOwner>>,
     extras: OnDemand<RunExtras>,
 }
@@ -218,7 +218,7 @@ impl Run {
         self.event(partition).filter(|_| has_times).map(|event| &**event)
     }
 
-    /// Where the runs in flight are counted on the first device that has to be polled.
+    /// Counter of the runs in flight, on the first device that has to be polled.
     fn in_flight(&self) -> Option<&AtomicU32> {
         self.reactors.first().map(Reactor::in_flight)
     }
@@ -265,7 +265,7 @@ impl Run {
         }
     }
 
-    /// How far the run is; `None` when it has ended.
+    /// Progress of the run; `None` when it has ended.
     pub(crate) fn progress(&self) -> Option<SubmissionProgress> {
         let owner = self.owner()?;
         Some(RunReport { run: self, owner: &*owner }.progress())
@@ -278,7 +278,7 @@ impl Run {
         }
     }
 
-    /// How many partitions it has.
+    /// Number of partitions.
     #[cfg(test)]
     pub(crate) fn partitions(&self) -> usize {
         self.slots.len()
@@ -328,7 +328,7 @@ impl Run {
         self.extra(|extras| extras.failure.as_ref().map(Failure::error)).map_or(Ok(()), Err)
     }
 
-    /// Where the time went, of a run that has ended and whose times are recorded. Asks the devices, so it is
+    /// Profile of a run that has ended and whose times are recorded. Asks the devices, so it is
     /// not for a notification.
     pub(crate) fn profile(&self) -> Option<Profile> {
         let parts = self.extra(|extras| extras.profile.clone());

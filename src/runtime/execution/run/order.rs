@@ -56,7 +56,7 @@ impl Run {
         }
     }
 
-    /// That guard, whether or not it has been dropped.
+    /// The guard, whether or not it has been dropped.
     pub(super) fn noted_guard(&self) -> Option<Arc<Fence>> {
         self.extra(|extras| extras.until_end.guard.clone())
     }
@@ -220,7 +220,7 @@ std::thread_local! {
     static VISITED: Cell<usize> = const { Cell::new(0) };
 }
 
-/// How many runs this thread has examined in search of a guard.
+/// Number of runs that this thread has examined in search of a guard.
 #[cfg(test)]
 pub(crate) fn runs_visited() -> usize {
     VISITED.get()

@@ -38,8 +38,8 @@ pub(super) struct PartitionSlot {
     /// Predecessors that have to be waited for on the host, and one more until everything that
     /// devices can wait for themselves has been enqueued.
     pub(super) waiting_for: AtomicU32,
-    /// When it was enqueued on a device that notifies, and then how long it took, in nanoseconds. 0 if that
-    /// is not measured.
+    /// Time of the enqueue on a device that notifies, and then the time that it took, in nanoseconds. 0 if
+    /// that is not measured.
     time: AtomicU64,
     handle: PartitionHandle,
 }
@@ -116,7 +116,7 @@ impl PartitionSlot {
         }
     }
 
-    /// How many nanoseconds it took, if that was measured.
+    /// Nanoseconds that it took, if that was measured.
     pub(super) fn took(&self) -> Option<u64> {
         let time = self.time.load(Ordering::Relaxed);
         (time & TOOK != 0).then_some(time & !TOOK)
@@ -170,9 +170,9 @@ pub(super) struct UntilEnd {
 pub(super) struct ProfileParts {
     /// The names of nodes.
     pub(super) labels: Option<Arc<Labels>>,
-    /// When the run was submitted.
+    /// Time at which the run was submitted.
     pub(super) submitted: u64,
-    /// When host tasks began and ended, by partition.
+    /// Begin and end of host tasks, by partition.
     pub(super) host_times: Vec<(usize, u64, u64)>,
     /// The profile, once it was asked for.
     pub(super) collected: Option<Profile>,

@@ -179,7 +179,7 @@ pub(crate) enum FenceHolder {
     Memory {
         kind: &'static str,
         allocation: Weak<Allocation>,
-        /// Where the user asked for it, if that is known.
+        /// Place where the user asked for it, if that is known.
         location: Option<&'static Location<'static>>,
     },
 }

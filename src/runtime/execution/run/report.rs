@@ -43,9 +43,9 @@ pub(crate) struct RunTrace {
     pub(crate) command: Option<String>,
     /// The device memory that it uses: each allocation, with its bytes.
     pub(crate) memory: Box<[(ResourceId, u64)]>,
-    /// When it was submitted, in nanoseconds of the runtime's clock.
+    /// Time at which it was submitted, in nanoseconds of the runtime's clock.
     pub(crate) submitted: u64,
-    /// When it ended; 0 until then.
+    /// Time at which it ended; 0 until then.
     ended: AtomicU64,
     /// The runs that it was ordered after.
     follows: Mutex<Vec<u64>>,
@@ -55,14 +55,14 @@ pub(crate) struct RunTrace {
     partitions: Mutex<Box<[PartitionTrace]>>,
 }
 
-/// When something of a partition happened, in nanoseconds of the runtime's clock; 0 for what has not.
+/// Times of what happened to a partition, in nanoseconds of the runtime's clock; 0 for what has not.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct PartitionMoments {
     /// The number of its queue in the reactor.
     pub(crate) queue: Option<u64>,
     /// A device was handed it, or the closure of a host task was called.
     pub(crate) began: u64,
-    /// Its end was noticed.
+    /// The end was noticed.
     pub(crate) ended: u64,
 }
 
@@ -70,7 +70,7 @@ pub(crate) struct PartitionMoments {
 struct PartitionTrace {
     /// Disabled once the partition has ended.
     span: Span,
-    /// There until a task has found it ready.
+    /// Present until a task has found it ready.
     operation: Option<AsyncOperation>,
     /// The predecessors that have not ended.
     waits_for: SmallVec<[u32; 4]>,
@@ -212,7 +212,7 @@ impl RunTrace {
         Some(span)
     }
 
-    /// When it ended; `None` until then.
+    /// Time at which it ended; `None` until then.
     pub(crate) fn ended(&self) -> Option<u64> {
         Some(self.ended.load(Ordering::Acquire)).filter(|&ended| ended > 0)
     }
@@ -222,12 +222,12 @@ impl RunTrace {
         self.follows.lock().clone()
     }
 
-    /// When its partitions began and ended.
+    /// Begin and end of its partitions.
     pub(crate) fn moments(&self) -> Vec<PartitionMoments> {
         self.partitions.lock().iter().map(|partition| partition.moments).collect()
     }
 
-    /// Where it is noted when threads run a host task, if a timeline was recorded when the run was submitted.
+    /// Record of when threads run a host task, if a timeline was recorded when the run was submitted.
     pub(crate) fn polls(&self, partition: usize) -> Option<Arc<PollLog>> {
         self.partitions.lock()[partition].polls.clone()
     }
@@ -325,7 +325,7 @@ fn list(partitions: &[u32]) -> String {
 /// The recordings that are on.
 static RECORDERS: Mutex<Vec<Arc<RunRecorder>>> = Mutex::new(Vec::new());
 
-/// How many those are: submissions read this, and no more where there is none.
+/// Number of recordings that are on: submissions read this, and no more where there is none.
 static COUNT: std::sync::atomic::AtomicU32 = std::sync::atomic::AtomicU32::new(0);
 
 /// Maximum of runs kept, which bounds the memory of a recording that is left on.
@@ -343,7 +343,7 @@ type RecordedRun = (Arc<Run>, Arc<RunTrace>);
 #[derive(Debug, Default)]
 pub(crate) struct RunRecorder {
     runs: Mutex<Vec<RecordedRun>>,
-    /// How many more there were.
+    /// Number of further ones.
     omitted: AtomicU64,
 }
 
@@ -395,7 +395,7 @@ pub(crate) struct RunReport<'a> {
 }
 
 impl RunReport<'_> {
-    /// How far the run is.
+    /// Progress of the run.
     pub(super) fn progress(&self) -> SubmissionProgress {
         let template = self.owner.template();
         let is_behind_others = self.waits_for_others();
@@ -531,7 +531,7 @@ mod tests {
     use crate::timeline::Timeline;
 
     thread_local! {
-        /// How many partitions this thread has visited because another had ended.
+        /// Number of partitions that this thread has visited because another had ended.
         pub(super) static VISITED: Cell<usize> = const { Cell::new(0) };
     }
 

@@ -120,7 +120,7 @@ impl Waiting {
         self.progress
     }
 
-    /// How long the partition enqueued last is expected to take.
+    /// Time that the partition enqueued last is expected to take.
     pub(crate) fn expected(&self) -> Option<Duration> {
         match self.soonest.load(Ordering::Relaxed) {
             0 => None,
@@ -165,7 +165,7 @@ impl Drop for HostWork {
     }
 }
 
-/// How long to spin for something expected to take so long: twice that, so that the usual jitter
+/// Time to spin for something that is expected to take so long: twice that, so that the usual jitter
 /// does not cost a task switch.
 pub(crate) fn spin_time(expected: Duration, limit: Duration) -> Duration {
     (2 * expected).min(limit)

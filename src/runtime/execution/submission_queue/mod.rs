@@ -175,7 +175,7 @@ pub(crate) struct EndedBatches {
 #[derive(Default)]
 struct EndedRuns {
     runs: VecDeque<(LeftRun, Option<Error>)>,
-    /// When the reactor's thread woke a helper, 0 if it has not.
+    /// Time at which the reactor's thread woke a helper, 0 if it has not.
     since: u64,
 }
 

@@ -27,7 +27,7 @@ pub(crate) struct SubmitterState {
     batches: VecDeque<Batch>,
     /// Of batches that have ended, oldest first. Their runs may still refer to them.
     spare_events: VecDeque<Arc<dyn hal::Event>>,
-    /// When the oldest batch became it.
+    /// Time since which the oldest batch is the oldest.
     head_since: u64,
     /// Until when the next are expected to come soon.
     loaded_until: u64,

@@ -230,7 +230,7 @@ pub(crate) struct Waits {
     pub(crate) order: Predecessors,
     /// Such predecessors that the device's own queue sees to once the run is on it.
     pub(crate) queue_order: Predecessors,
-    /// When it is too late to start anything.
+    /// Deadline: the time from which on nothing starts.
     pub(crate) deadline: Option<Instant>,
 }
 

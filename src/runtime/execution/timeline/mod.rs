@@ -210,7 +210,7 @@ struct Builder {
     start: u64,
     clocks: Clocks,
     runs: Vec<TimelineRun>,
-    /// When the partitions of each queue were seen to have ended.
+    /// Times at which the partitions of each queue were seen to have ended.
     queue_ends: HashMap<u64, u64>,
     /// The names of the threads that ran host tasks, and their indices.
     threads: Vec<String>,

@@ -11,7 +11,7 @@ use crate::runtime::execution::labels::list_names;
 pub(super) struct Tracks<'t> {
     /// The groups of rows: submissions, host tasks, the threads that ran these, then a device each.
     pub(super) groups: Vec<Group<'t>>,
-    /// Where the bar of each partition is, by the index of its run.
+    /// Place where the bar of each partition is, by the index of its run.
     pub(super) places: HashMap<(usize, u32), TrackPlace>,
 }
 
@@ -37,7 +37,7 @@ pub(super) struct Bar<'t> {
     pub(super) partition: Option<(usize, &'t TimelinePartition)>,
 }
 
-/// Where a bar is.
+/// Place where a bar is.
 #[derive(Clone, Copy)]
 pub(super) struct TrackPlace {
     pub(super) group: usize,

@@ -30,7 +30,7 @@ pub struct GraphCommandBuffer<D: GraphDevice> {
     device: Arc<D>,
     desc: CommandBufferDesc,
     recording: GraphRecording<D>,
-    /// There from finalize on.
+    /// Present from finalize on.
     instance: Option<Mutex<LaunchableGraph<D>>>,
 }
 

@@ -379,7 +379,7 @@ pub fn capture<C: CaptureContext>(context: &Arc<C>, native: &NativeCommand) -> R
 pub struct ClockBase<C: StreamContext> {
     event: RawEvent<C>,
     time: u64,
-    /// How far the time may be off, in nanoseconds.
+    /// Maximum error of the time, in nanoseconds.
     error: u64,
     made: Instant,
 }
@@ -399,7 +399,7 @@ const OLDEST_BASE: Duration = Duration::from_millis(500);
 /// Of so many attempts at a base, the one that took the least time is kept.
 const ATTEMPTS: usize = 3;
 
-/// That resolution, in nanoseconds.
+/// Resolution of the driver's times, in nanoseconds.
 const RESOLUTION: u64 = 250;
 
 impl<C: StreamContext> DeviceClock<C> {

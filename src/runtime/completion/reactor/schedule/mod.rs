@@ -18,7 +18,7 @@ pub(super) trait Work {
     /// Whether it is known to have ended; asks no device.
     fn has_ended(&self) -> bool;
 
-    /// Its outcome, once it has one. Asks the device.
+    /// Outcome, once there is one. Asks the device.
     fn poll(&self) -> Option<Result<()>>;
 
     /// Whether a submission polls for its end, so that the reactor's hosts can leave it alone for a while.
@@ -29,7 +29,7 @@ pub(super) trait Work {
 #[derive(Debug)]
 pub(super) struct Entry<W> {
     pub(super) work: W,
-    /// How long it should take as the oldest of its queue.
+    /// Time that it should take as the oldest of its queue.
     pub(super) estimate: Option<Estimate>,
     /// Time until which no host polls it, as long as a submission does.
     pub(super) left_until: u64,
@@ -67,7 +67,7 @@ pub(super) struct Schedule<W> {
     /// Time until which the hosts leave some entry alone, at the latest.
     left_until: u64,
     planner: Planner,
-    /// How many queues turns have visited.
+    /// Number of queues that turns have visited.
     #[cfg(test)]
     visits: usize,
 }
