@@ -21,7 +21,7 @@ const ROWS: &[&[&str]] = &[
     &["runtime/update"],
     &["runtime"],
     &["service"],
-    &["rooms", "lib"],
+    &["rooms", "lib", "guide"],
 ];
 
 /// Modules that must not import from each other although their rows allow it.
