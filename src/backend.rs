@@ -15,13 +15,11 @@
 //! # Ok(())
 //! # }
 //! ```
-//!
-//! # How backends are built
-//!
-//! This file is the only place that lists them. Every backend is a crate, with the same file names for the
-//! same things, so that two can be read side by side; the template of a new one is an example of
-//! `wakegraph-hal`. A backend knows that crate only, never the graph, the plan, the runtime or another
-//! backend.
+
+// No other file lists the backends. Every backend is a crate, with the same file names for the
+// same things, so that two can be read side by side; the template of a new one is an example of
+// `wakegraph-hal`. A backend knows that crate only, never the graph, the plan, the runtime or another
+// backend.
 
 use std::sync::Arc;
 

@@ -25,18 +25,18 @@
 //! the accesses that a node declares, or the caller makes them; a graph refuses an edge that would close a
 //! cycle. Nothing here knows a device, a driver or a clock. A graph is generic over the payload of its
 //! commands, and tests use `Graph<()>`.
-//!
-//! | file | holds |
-//! |---|---|
-//! | this | [`GraphId`], [`NodeId`], [`NodePath`], [`Payload`] |
-//! | `adjacency` | edges, neighbours, roots and leaves |
-//! | `topo_order` | the incremental topological order |
-//! | `access_tracker` | edges from declared accesses |
-//! | `modifiable` | [`Graph`] and the [`Content`] of its nodes: adding nodes and edges |
-//! | `query` | the queries of a graph and of one node |
-//! | `dot` | drawings |
-//!
-//! This module imports from `wakegraph-hal` only. Backends must not import it.
+
+// | file | holds |
+// |---|---|
+// | this | `GraphId`, `NodeId`, `NodePath`, `Payload` |
+// | `adjacency` | edges, neighbours, roots and leaves |
+// | `topo_order` | the incremental topological order |
+// | `access_tracker` | edges from declared accesses |
+// | `modifiable` | `Graph` and the `Content` of its nodes: adding nodes and edges |
+// | `query` | the queries of a graph and of one node |
+// | `dot` | drawings |
+//
+// This module imports from `wakegraph-hal` only. Backends must not import it.
 
 mod access_tracker;
 mod adjacency;

@@ -26,34 +26,32 @@
 //! # Ok(())
 //! # }
 //! ```
-//!
-//! # How a plan is made
-//!
-//! A [`Plan`] says which nodes share a command-buffer, in which order they are appended, which
-//! sync-points they wait for, and which partitions depend on which. It holds node numbers only: no
-//! commands, no memory, no device work. The runtime walks over it to create command-buffers. Tests
-//! and people read it as a list of [`Instruction`]s.
-//!
-//! The passes run in this order, one per file:
-//!
-//! | pass | what it does |
-//! |---|---|
-//! | `inline` | inlines sub-graphs |
-//! | `placement` | finds the device of each node and refuses commands that the device cannot run |
-//! | `order` | sorts topologically and finds cycles; later passes use positions in this order |
-//! | `elide_empty` | removes empty nodes and connects their neighbours |
-//! | `partition`, `signature`, `hash_consed_sets` | groups nodes into partitions |
-//! | `dependencies`, `transitive_reduction` | sorts the partitions and reduces their dependencies |
-//! | `command_order` | chooses the append order and the sync-points inside each partition |
-//! | `queue_assignment` | spreads partitions over the queues of their devices |
-//! | `memory_plan` | on request: lets scratch buffers that are never in use together share memory |
-//! | `instructions`, `print` | presents the plan as an instruction list, as text and as DOT |
-//! | `separation` | tells, of a finished plan, why a partition is one of its own |
-//!
-//! Lists of numbers are stored as compressed sparse rows (`csr`). Every pass takes time linear in the
-//! number of nodes and edges, or nearly so (`signature`, `memory_plan`), and no pass recurses.
-//!
-//! This module imports from `wakegraph-hal` and `graph` only: no tokio, no FFI, no clock, no locks.
+
+// A `Plan` says which nodes share a command-buffer, in which order they are appended, which
+// sync-points they wait for, and which partitions depend on which. It holds node numbers only: no
+// commands, no memory, no device work. The runtime walks over it to create command-buffers. Tests
+// and people read it as a list of `Instruction`s.
+//
+// The passes run in this order, one per file:
+//
+// | pass | what it does |
+// |---|---|
+// | `inline` | inlines sub-graphs |
+// | `placement` | finds the device of each node and refuses commands that the device cannot run |
+// | `order` | sorts topologically and finds cycles; later passes use positions in this order |
+// | `elide_empty` | removes empty nodes and connects their neighbours |
+// | `partition`, `signature`, `hash_consed_sets` | groups nodes into partitions |
+// | `dependencies`, `transitive_reduction` | sorts the partitions and reduces their dependencies |
+// | `command_order` | chooses the append order and the sync-points inside each partition |
+// | `queue_assignment` | spreads partitions over the queues of their devices |
+// | `memory_plan` | on request: lets scratch buffers that are never in use together share memory |
+// | `instructions`, `print` | presents the plan as an instruction list, as text and as DOT |
+// | `separation` | tells, of a finished plan, why a partition is one of its own |
+//
+// Lists of numbers are stored as compressed sparse rows (`csr`). Every pass takes time linear in the
+// number of nodes and edges, or nearly so (`signature`, `memory_plan`), and no pass recurses.
+//
+// This module imports from `wakegraph-hal` and `graph` only: no tokio, no FFI, no clock, no locks.
 
 mod command_order;
 mod csr;

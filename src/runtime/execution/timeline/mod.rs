@@ -4,8 +4,30 @@
 //! do to each other: where a device waits for the host, or a host task for a thread. [`Timeline::record`]
 //! begins one at any moment, in a service too.
 //!
-//! A timeline is made from the traces of the runs (`run/trace.rs`) and from the times that devices keep,
-//! when the recording ends. Nothing is measured for it alone.
+//! ```
+//! use wakegraph::timeline::Timeline;
+//! use wakegraph::{Device, Graph};
+//!
+//! # #[tokio::main(flavor = "current_thread")]
+//! # async fn main() -> wakegraph::Result<()> {
+//! let device = Device::open("host:9")?;
+//! let mut graph = Graph::new(&device);
+//! graph.fill(&device.buffer::<u32>(4)?, 1);
+//! let exec = graph.finalize()?;
+//!
+//! let recording = Timeline::record();
+//! exec.submit().await?; // whatever the process submits
+//! let timeline = recording.finish();
+//! assert!(!timeline.runs.is_empty());
+//! println!("{}", timeline.to_svg().len()); // or `write_svg`, `write_perfetto`
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! [A page of the guide](crate::guide::timeline) has a picture.
+
+// A timeline is made when the recording ends: from the traces of the runs (`run/report.rs`), and from the times
+// that devices keep. Nothing is measured for it alone.
 
 mod chrome;
 mod svg;
