@@ -6,6 +6,7 @@
 
 mod batcher;
 mod cache;
+mod closures;
 mod common;
 mod deadlines;
 mod ending;

@@ -65,7 +65,8 @@ pub enum ErrorKind {
     DeviceLost,
     /// A driver call failed with a code of the vendor's.
     Driver,
-    /// A host task returned an error; it is the [`source`](std::error::Error::source).
+    /// A host task, or other code of the user's, returned an error; it is the
+    /// [`source`](std::error::Error::source).
     HostTaskFailed,
     /// A host task panicked.
     HostTaskPanicked,

@@ -4,6 +4,7 @@
 mod access;
 mod command_kind;
 mod error;
+mod error_conversions;
 mod range;
 
 pub use access::{Access, AccessMode, CommandBufferId, CommandHandle, DeviceId, ResourceId, SyncPoint};
