@@ -14,7 +14,6 @@ use axum::routing::{get, post};
 use image::ImageError;
 use metrics_exporter_prometheus::PrometheusHandle;
 use parking_lot::Mutex;
-use tokio::time::timeout_at;
 use wakegraph::service::ExecutablePool;
 use wakegraph::{Device, Error, ErrorKind};
 
@@ -43,7 +42,7 @@ impl Default for Options {
     }
 }
 
-struct App {
+pub(crate) struct App {
     device: Device,
     pool: ExecutablePool<Arc<Desk>>,
     figures: Mutex<Figures>,
@@ -53,11 +52,29 @@ struct App {
 
 type Shared = State<Arc<App>>;
 
-pub(crate) fn router(device: Device, tones: Tones, metrics: PrometheusHandle, options: Options) -> Router {
-    let builder =
-        ExecutablePool::builder().name("photos").device(&device, options.slots).queue(options.queue);
-    let pool = builder.build(move |slot| pipeline::slot(&slot.device()?, &tones));
-    let app = App { device, pool, figures: Mutex::default(), metrics, options };
+impl App {
+    pub(crate) fn new(
+        device: Device,
+        tones: Tones,
+        metrics: PrometheusHandle,
+        options: Options,
+    ) -> Arc<Self> {
+        let builder =
+            ExecutablePool::builder().name("photos").device(&device, options.slots).queue(options.queue);
+        let pool = builder.build(move |slot| pipeline::slot(&slot.device()?, &tones));
+        Arc::new(Self { device, pool, figures: Mutex::default(), metrics, options })
+    }
+
+    /// Ends in an orderly way: takes no more requests, and waits until those that it has taken have their
+    /// answers and the device has nothing left to do.
+    pub(crate) async fn end(&self, limit: Duration) -> wakegraph::Result<()> {
+        let start = Instant::now();
+        self.pool.drain(limit).await?;
+        self.device.shutdown(limit.saturating_sub(start.elapsed())).await
+    }
+}
+
+pub(crate) fn router(app: Arc<App>) -> Router {
     Router::new()
         .route("/", get(async || Html(include_str!("page.html"))))
         .route("/sample", get(async || include_bytes!("../data/astronaut.png").as_slice()))
@@ -66,7 +83,7 @@ pub(crate) fn router(device: Device, tones: Tones, metrics: PrometheusHandle, op
         .route("/metrics", get(async |State(app): Shared| app.metrics.render()))
         .route("/livez", get(async || "alive"))
         .route("/readyz", get(ready))
-        .with_state(Arc::new(app))
+        .with_state(app)
 }
 
 /// Develops a photo. When the client goes away, axum drops this future, and what has not started
@@ -79,12 +96,9 @@ async fn develop(State(app): Shared, upload: Result<Bytes, BytesRejection>) -> R
         status => Failure(status, error.body_text()),
     })?;
 
-    let Ok(slot) = timeout_at(deadline.into(), app.pool.acquire()).await else {
-        return Err(Failure(StatusCode::SERVICE_UNAVAILABLE, "no slot became free in time".into()));
-    };
-    let slot = slot?;
+    let slot = app.pool.prepare().deadline(deadline).acquire().await?;
     *slot.upload.lock() = upload;
-    let submit = slot.submit_with(|submit| submit.deadline(deadline).watchdog(app.options.watchdog));
+    let submit = slot.submit_with(|submit| submit.watchdog(app.options.watchdog));
     let mut run = submit.cancel_on_drop();
     (&mut run).await?;
     let png = std::mem::take(&mut *slot.answer.lock());
@@ -113,12 +127,7 @@ impl From<Error> for Failure {
         let status = match error.kind() {
             ErrorKind::HostTaskFailed if is_bad_image => StatusCode::BAD_REQUEST,
             ErrorKind::HostTaskFailed => StatusCode::BAD_GATEWAY,
-            ErrorKind::Overloaded
-            | ErrorKind::DeviceLost
-            | ErrorKind::Unavailable
-            | ErrorKind::OutOfMemory => StatusCode::SERVICE_UNAVAILABLE,
-            ErrorKind::DeadlineExceeded | ErrorKind::Stalled => StatusCode::GATEWAY_TIMEOUT,
-            _ => StatusCode::INTERNAL_SERVER_ERROR,
+            kind => StatusCode::from_u16(kind.http_status()).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR),
         };
         match error.source() {
             Some(source) if is_bad_image => Self(status, format!("this is no picture: {source}")),

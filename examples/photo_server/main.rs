@@ -12,6 +12,7 @@
 //! | `pipeline.rs` | the graph: read this first |
 //! | `app.rs` | the routes: deadlines, overload, cancellation, health |
 //! | `kernels.rs`, `kernels.c` | what the device computes, for the CPU and for GPUs |
+//! | `signal.rs` | when to stop |
 //! | `tones.rs` | the other service, and its client |
 //! | `figures.rs`, `page.html` | the page to try it |
 
@@ -19,20 +20,28 @@ mod app;
 mod figures;
 mod kernels;
 mod pipeline;
+mod signal;
 #[cfg(test)]
 mod tests;
 mod tones;
 
+use std::future::{Future, IntoFuture as _};
 use std::net::SocketAddr;
 use std::process::ExitCode;
+use std::sync::Arc;
 use std::time::Duration;
 
 use metrics_exporter_prometheus::{PrometheusBuilder, PrometheusHandle};
 use tokio::net::TcpListener;
+use tokio::sync::oneshot;
 use wakegraph::{BoxError, Device};
 
-use crate::app::Options;
+use crate::app::{App, Options};
 use crate::tones::Tones;
+
+/// How long requests may take to end once the service is told to stop: less than its supervisor waits before
+/// it kills the process.
+const GRACE: Duration = Duration::from_secs(10);
 
 const HELP: &str = "\
 Develops photos on a GPU, or on the CPU where there is none.
@@ -87,7 +96,9 @@ fn parse(mut words: impl Iterator<Item = String>) -> Result<Option<Args>, BoxErr
 }
 
 async fn run(Args { device, port, options }: Args) -> Result<(), BoxError> {
-    // Before the device is opened, which then finds the recorder.
+    // Before the device is opened: the library of an OpenCL device may take the signal over.
+    let stop = signal::stop()?;
+    // Likewise, so that the device finds the recorder.
     let metrics = PrometheusBuilder::new().install_recorder()?;
     let device = device.map_or_else(Device::best, |name| Device::open(&name))?;
     let (tones, _) = start_tones().await?;
@@ -95,8 +106,36 @@ async fn run(Args { device, port, options }: Args) -> Result<(), BoxError> {
     let listener = TcpListener::bind(("127.0.0.1", port)).await?;
     tokio::spawn(keep_up(metrics.clone()));
     println!("{device:?} develops photos at http://{}", listener.local_addr()?);
-    axum::serve(listener, app::router(device, tones, metrics, options)).await?;
-    Ok(())
+    serve_until(listener, App::new(device, tones, metrics, options), stop).await
+}
+
+/// Serves until `stop`. Then the service takes no more connections and requests, and has a limit to answer
+/// those that it has taken.
+///
+/// # Errors
+/// If something has no answer by then, so that the process ends with another exit code.
+async fn serve_until(
+    listener: TcpListener,
+    app: Arc<App>,
+    stop: impl Future<Output = ()> + Send + 'static,
+) -> Result<(), BoxError> {
+    let (stopped, has_stopped) = oneshot::channel();
+    let stop = async move {
+        stop.await;
+        let _ = stopped.send(());
+    };
+    let server = axum::serve(listener, app::router(app.clone())).with_graceful_shutdown(stop).into_future();
+    let end = async {
+        let _ = has_stopped.await;
+        println!("stopping");
+        // A client that neither reads nor hangs up would keep the server.
+        tokio::time::sleep(GRACE).await;
+    };
+    tokio::select! {
+        served = server => served?,
+        () = end => return Err(format!("connections were open {GRACE:?} after the signal").into()),
+    }
+    Ok(app.end(GRACE).await?)
 }
 
 /// Starts the service that the graph asks.

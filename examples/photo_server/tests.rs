@@ -17,12 +17,14 @@ use imageproc::filter::filter;
 use imageproc::kernel::Kernel;
 use metrics_exporter_prometheus::PrometheusBuilder;
 use tokio::net::TcpListener;
+use tokio::sync::oneshot;
+use tokio::task::JoinHandle;
 use tokio::time::sleep;
 use tower::ServiceExt;
-use wakegraph::Device;
 use wakegraph::testing::{FakeControl, FakeDevice, FakeOptions};
+use wakegraph::{BoxError, Device};
 
-use crate::app::{self, Options};
+use crate::app::{self, App, Options};
 use crate::tones::Tones;
 
 const HOUR: Duration = Duration::from_secs(3600);
@@ -33,7 +35,11 @@ fn options() -> Options {
 }
 
 fn router(device: Device, tones: Tones, options: Options) -> Router {
-    app::router(device, tones, PrometheusBuilder::new().build_recorder().handle(), options)
+    app::router(app(device, tones, options))
+}
+
+fn app(device: Device, tones: Tones, options: Options) -> Arc<App> {
+    App::new(device, tones, PrometheusBuilder::new().build_recorder().handle(), options)
 }
 
 /// A device whose work ends when the control says so.
@@ -260,6 +266,55 @@ async fn a_kernel_that_spins_stalls_nothing_else() {
     while get(&router, "/readyz").await.0 != StatusCode::OK {
         tokio::task::yield_now().await;
     }
+}
+
+/// A service that listens, with a request whose kernels its device holds, and the word that stops it.
+struct Stopping {
+    control: FakeControl,
+    stop: oneshot::Sender<()>,
+    served: JoinHandle<Result<(), BoxError>>,
+    request: JoinHandle<StatusCode>,
+}
+
+impl Stopping {
+    async fn new() -> Self {
+        let ((device, control), (tones, _)) = (held(), counted_tones().await);
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        let (stop, stopped) = oneshot::channel();
+        let stopped = async move { _ = stopped.await };
+        let served = tokio::spawn(crate::serve_until(listener, app(device, tones, options()), stopped));
+        let request = tokio::spawn(async move {
+            let client = Client::builder(TokioExecutor::new()).build_http();
+            let request = Request::post(format!("http://{address}/photo"));
+            let request = request.body(Full::<Bytes>::from(small())).unwrap();
+            client.request(request).await.unwrap().status()
+        });
+        until_held(&control).await;
+        Self { control, stop, served, request }
+    }
+}
+
+#[tokio::test]
+async fn what_was_accepted_is_answered_before_it_ends() {
+    let Stopping { control, stop, served, request } = Stopping::new().await;
+    stop.send(()).unwrap();
+    tokio::task::yield_now().await;
+    assert!(!served.is_finished());
+    control.complete_all();
+    // It has its answer, which is that the other service fails.
+    assert_eq!(request.await.unwrap(), StatusCode::BAD_GATEWAY);
+    served.await.unwrap().unwrap();
+}
+
+#[tokio::test]
+async fn a_device_that_hangs_makes_the_end_fail() {
+    let Stopping { control: _control, stop, served, request } = Stopping::new().await;
+    tokio::time::pause();
+    stop.send(()).unwrap();
+    let error = served.await.unwrap().unwrap_err();
+    assert!(error.to_string().contains("connections were open"), "{error}");
+    request.abort();
 }
 
 #[tokio::test]

@@ -140,6 +140,9 @@ impl Device {
     /// Memory stays valid, and guards of host buffers work. The device can be opened again when all its
     /// handles, and what was made with them, are gone.
     ///
+    /// Pools, batchers and caches do not notice: they still give out slots and executables, whose submissions
+    /// are refused, also those of requests that they had accepted. So [drain](crate::service) these first.
+    ///
     /// # Errors
     /// [`DeadlineExceeded`](ErrorKind::DeadlineExceeded) when something has not ended in time: the message
     /// names it, and [`in_flight`](Self::in_flight) tells more. It goes on, with its memory kept.
