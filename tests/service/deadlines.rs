@@ -141,9 +141,12 @@ fn a_run_that_ends_in_time_is_not_late() {
     });
 }
 
+/// The items of each batch that has begun.
+type Batches = Arc<Mutex<Vec<Vec<u32>>>>;
+
 /// A batcher that notes its batches, over the one slot of a pool.
-fn noting(pool: &ExecutablePool<usize>) -> (Batcher<u32, u32>, Arc<Mutex<Vec<Vec<u32>>>>) {
-    let batches = Arc::new(Mutex::new(Vec::new()));
+fn noting(pool: &ExecutablePool<usize>) -> (Batcher<u32, u32>, Batches) {
+    let batches = Batches::default();
     let seen = batches.clone();
     let batcher = Batcher::new(pool, 8, async move |slot, items: Vec<u32>| {
         seen.lock().push(items.clone());
