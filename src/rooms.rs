@@ -34,8 +34,8 @@ pub mod host_task {
     //!
     //! [`read`](crate::read) and [`write`](crate::write()) declare which host buffers the closure of a
     //! [host task](crate::Graph::host_task) uses, and the closure gets a view of each. The traits say what
-    //! counts as such a declaration and as a result. They are needed in the bounds of functions that are
-    //! generic over host tasks:
+    //! counts as such a declaration, as a closure and as a result. They are needed in the bounds of functions
+    //! that are generic over host tasks:
     //!
     //! ```
     //! use wakegraph::host_task::{HostAccesses, TaskOutput};
@@ -64,7 +64,7 @@ pub mod host_task {
     //! # }
     //! ```
 
-    pub use crate::runtime::{HostAccess, HostAccesses, ReadAccess, TaskOutput, WriteAccess};
+    pub use crate::runtime::{HostAccess, HostAccesses, ReadAccess, TaskClosure, TaskOutput, WriteAccess};
 }
 
 pub mod interop {

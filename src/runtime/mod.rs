@@ -43,7 +43,7 @@ pub(crate) use execution::deadline;
 pub use execution::executable_graph::ExecutableGraph;
 pub use execution::explain::{Explanation, LearnedDuration, PartitionExplanation, PartitionWait, WaitMode};
 pub use execution::host_guard::{
-    HostAccess, HostAccesses, HostMut, HostRef, ReadAccess, TaskOutput, WriteAccess, read, write,
+    HostAccess, HostAccesses, HostMut, HostRef, ReadAccess, TaskClosure, TaskOutput, WriteAccess, read, write,
 };
 pub use execution::profile::{DeviceClock, NodeTimes, PartitionTimes, Profile, ProfileTimeline};
 pub use execution::progress::{PartitionProgress, PartitionState, SubmissionProgress};

@@ -476,6 +476,26 @@ fn items_are_those_of_the_range() {
 }
 
 kernel! {
+    fn in_any_order(tile: wakegraph::Local<u32>, x: &mut [u32]) {
+        // SAFETY: a work-item uses the element with its index, which the bound keeps below the length.
+        c: unsafe { "KERNEL(in_any_order, (LOCAL_SLICE(u32, tile), SLICE(u32, x))) { x[GLOBAL_ID(0)] = LEN(tile); }" },
+        group: |group, tile, x| x.row(0, 0).fill((tile.len() + group.offset()[0]) as u32),
+        range: |tile, x| [if tile.len() == 2 { x.len() } else { 0 }],
+    }
+}
+
+#[test]
+fn the_parts_of_a_kernel_stand_in_any_order() {
+    let device = device();
+    let x = device.buffer::<u32>(4).unwrap();
+    run(&device, in_any_order(Local::new(2), &x), Range::linear(4).local([2]));
+    assert_eq!(block_on(x.to_vec()).unwrap(), [2, 2, 4, 4]);
+    let mut graph = Graph::new(&device);
+    graph.launch(in_any_order(Local::new(1), &x), Range::linear(4).local([2]));
+    assert!(graph.errors()[0].message().contains("the bound on its range is [0]"), "{:?}", graph.errors());
+}
+
+kernel! {
     fn add_to_rows(width: u32, x: &mut [u32]) {
         range: |width, x| [x.len() / width as usize],
         item: |i, width, x| x[i * width as usize] += 1,

@@ -13,7 +13,7 @@ use crate::runtime::builder::node::NodeBuilder;
 use crate::runtime::builder::parameter::DynamicParam;
 use crate::runtime::builder::{Graph, host_task_command, preferred_device};
 use crate::runtime::execution::accesses;
-use crate::runtime::execution::host_guard::{HostAccesses, TaskOutput};
+use crate::runtime::execution::host_guard::{HostAccesses, TaskClosure, TaskOutput};
 use crate::runtime::execution::host_task::HostTask;
 use crate::runtime::resource::kernel::{KernelCall, KernelRef};
 use crate::runtime::resource::scratch;
@@ -206,7 +206,7 @@ impl CommandGroupBuilder<'_> {
     pub fn host_task<A, F, R>(mut self, accesses: A, closure: F) -> Self
     where
         A: HostAccesses,
-        F: FnOnce(A::Views) -> R + Clone + Send + Sync + 'static,
+        F: FnOnce(A::Views) -> R + TaskClosure,
         R: Future + Send + 'static,
         R::Output: TaskOutput,
     {

@@ -11,7 +11,7 @@ use crate::runtime::builder::Graph;
 use crate::runtime::builder::command::{Command, Control, ControlKind, accesses};
 use crate::runtime::builder::memory_command::{MemoryCommand, StagedCopy, Transfer};
 use crate::runtime::builder::node::NodeBuilder;
-use crate::runtime::execution::host_guard::{HostAccesses, TaskOutput};
+use crate::runtime::execution::host_guard::{HostAccesses, TaskClosure, TaskOutput};
 use crate::runtime::execution::host_task::HostTask;
 use crate::runtime::resource::allocation::View;
 use crate::runtime::resource::buffer::Buffer;
@@ -140,7 +140,7 @@ macro_rules! verbs {
             pub fn host_task<A, F, R>($($by)* $self, accesses: A, closure: F) -> $output
             where
                 A: HostAccesses,
-                F: FnOnce(A::Views) -> R + Clone + Send + Sync + 'static,
+                F: FnOnce(A::Views) -> R + TaskClosure,
                 R: Future + Send + 'static,
                 R::Output: TaskOutput,
             {
@@ -155,7 +155,7 @@ macro_rules! verbs {
             pub fn host_task_blocking<A, F, R>($($by)* $self, accesses: A, closure: F) -> $output
             where
                 A: HostAccesses,
-                F: FnOnce(A::Views) -> R + Clone + Send + Sync + 'static,
+                F: FnOnce(A::Views) -> R + TaskClosure,
                 R: TaskOutput,
             {
                 let declared = accesses.declared();

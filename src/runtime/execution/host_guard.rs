@@ -268,6 +268,18 @@ accesses!(A B C D E F);
 accesses!(A B C D E F G);
 accesses!(A B C D E F G H);
 
+/// Closure of a host task. It is cloned for every run, which may be on any thread.
+#[diagnostic::on_unimplemented(
+    message = "this closure cannot be a host task, which runs in every submission and on any thread",
+    label = "it captures something that is not `Clone + Send + Sync + 'static`",
+    note = "`async move` and an `Arc` around such a value make it so: `Arc<T>` to share it, \
+            `Arc<Mutex<Option<T>>>` to take it out in one of the runs"
+)]
+pub trait TaskClosure: Clone + Send + Sync + 'static {}
+
+#[diagnostic::do_not_recommend]
+impl<F: Clone + Send + Sync + 'static> TaskClosure for F {}
+
 /// The result of a host task: `()`, or a `Result` whose error becomes the submission's.
 #[diagnostic::on_unimplemented(
     message = "a host task cannot return `{Self}`",
@@ -300,7 +312,7 @@ impl HostTask {
     pub(crate) fn new<A, F, R>(accesses: A, closure: F) -> Self
     where
         A: HostAccesses,
-        F: FnOnce(A::Views) -> R + Clone + Send + Sync + 'static,
+        F: FnOnce(A::Views) -> R + TaskClosure,
         R: Future + Send + 'static,
         R::Output: TaskOutput,
     {
@@ -322,7 +334,7 @@ impl HostTask {
     pub(crate) fn blocking<A, F, R>(accesses: A, closure: F) -> Self
     where
         A: HostAccesses,
-        F: FnOnce(A::Views) -> R + Clone + Send + Sync + 'static,
+        F: FnOnce(A::Views) -> R + TaskClosure,
         R: TaskOutput,
     {
         let closure = Arc::new(closure);

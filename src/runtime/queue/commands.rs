@@ -13,7 +13,7 @@ use crate::runtime::builder::verbs::{NewNode, verbs};
 use crate::runtime::builder::{Graph, host_accesses};
 use crate::runtime::execution::accesses::UsedAllocation;
 use crate::runtime::execution::executable_graph::ExecutableGraph;
-use crate::runtime::execution::host_guard::{HostAccesses, TaskOutput};
+use crate::runtime::execution::host_guard::{HostAccesses, TaskClosure, TaskOutput};
 use crate::runtime::execution::host_task::HostTask;
 use crate::runtime::execution::run::Run;
 use crate::runtime::execution::submission::{Event, Submission};

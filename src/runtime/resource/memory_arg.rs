@@ -24,7 +24,9 @@ use crate::runtime::resource::registered::HostSource;
 #[diagnostic::on_unimplemented(
     message = "`{Self}` is not memory of `{T}`",
     label = "not a `&Buffer<{T}>` or `&HostBuffer<{T}>`",
-    note = "commands and kernels take `&Buffer<T>` or `&HostBuffer<T>`; both sides hold elements of one type"
+    note = "commands and kernels take `&Buffer<T>` or `&HostBuffer<T>`, also where they write; both sides hold \
+            elements of one type",
+    note = "`device.buffer_from(&values)` makes a buffer of values"
 )]
 pub trait MemoryArg<T>: CopySource<T> + sealed::Memory<T> {}
 

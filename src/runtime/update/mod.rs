@@ -54,7 +54,7 @@ use crate::runtime::builder::parameter::{AnyParam, DynamicParam, ParamValue};
 use crate::runtime::builder::{Graph, host_task_command};
 use crate::runtime::execution::executable::ExecutableInner;
 use crate::runtime::execution::executable_graph::ExecutableGraph;
-use crate::runtime::execution::host_guard::{HostAccesses, TaskOutput};
+use crate::runtime::execution::host_guard::{HostAccesses, TaskClosure, TaskOutput};
 use crate::runtime::execution::host_task::HostTask;
 use crate::runtime::resource::buffer::Buffer;
 use crate::runtime::resource::kernel::KernelCall;
@@ -227,7 +227,7 @@ impl<'a> Update<'a> {
     pub fn host_task<A, F, R>(self, node: impl Into<NodePath>, accesses: A, closure: F) -> Self
     where
         A: HostAccesses,
-        F: FnOnce(A::Views) -> R + Clone + Send + Sync + 'static,
+        F: FnOnce(A::Views) -> R + TaskClosure,
         R: Future + Send + 'static,
         R::Output: TaskOutput,
     {
@@ -242,7 +242,7 @@ impl<'a> Update<'a> {
     pub fn host_task_blocking<A, F, R>(self, node: impl Into<NodePath>, accesses: A, closure: F) -> Self
     where
         A: HostAccesses,
-        F: FnOnce(A::Views) -> R + Clone + Send + Sync + 'static,
+        F: FnOnce(A::Views) -> R + TaskClosure,
         R: TaskOutput,
     {
         let declared = accesses.declared();

@@ -6,13 +6,15 @@ use std::fmt;
 use std::marker::PhantomData;
 
 use bytemuck::Pod;
-use wakegraph_hal::{HostArgs, KernelArg, ParamKind, Result, ValueBytes};
+use wakegraph_hal::{AccessMode, GroupParts, HostArgs, KernelArg, ParamKind, Result, ValueBytes};
 
 /// An argument passed by value: any `Pod` value, or [`Local`] memory.
 #[diagnostic::on_unimplemented(
     message = "`{Self}` cannot be passed to a kernel by value",
-    label = "neither `Pod` nor `Local<T>`",
-    note = "derive `bytemuck::Pod` and `bytemuck::Zeroable` for it (with `#[repr(C)]`), or pass memory"
+    label = "neither plain data nor `Local<T>`",
+    note = "numbers can be, and structs of them: with `#[repr(C)]`, without padding, deriving `bytemuck::Pod` and \
+            `bytemuck::Zeroable`; in place of a `bool`, declare a `u32` that is 0 or 1",
+    note = "memory is declared as `&[T]` or `&mut [T]`"
 )]
 pub trait ByValue: Sized + 'static {
     /// The parameter it is passed to.
@@ -26,19 +28,9 @@ pub trait ByValue: Sized + 'static {
     /// Reads it back on the host.
     #[doc(hidden)]
     fn from_args(args: &mut HostArgs<'_>) -> Result<Self>;
-
-    /// Memory of a thread that runs work-groups.
-    #[doc(hidden)]
-    type Scratch;
-    /// The argument as a work-group gets it.
-    #[doc(hidden)]
-    type InGroup<'a>;
-    #[doc(hidden)]
-    fn scratch(&self) -> Self::Scratch;
-    #[doc(hidden)]
-    fn in_group<'a>(&self, scratch: &'a mut Self::Scratch) -> Self::InGroup<'a>;
 }
 
+#[diagnostic::do_not_recommend]
 impl<T: Pod> ByValue for T {
     const KIND: ParamKind = ParamKind::Value { size: size_of::<T>() };
 
@@ -55,15 +47,6 @@ impl<T: Pod> ByValue for T {
 
     fn from_args(args: &mut HostArgs<'_>) -> Result<Self> {
         args.value()
-    }
-
-    type Scratch = ();
-    type InGroup<'a> = T;
-
-    fn scratch(&self) {}
-
-    fn in_group(&self, (): &mut ()) -> T {
-        *self
     }
 }
 
@@ -88,7 +71,9 @@ impl<T: Pod> ByValue for T {
 /// }
 /// ```
 ///
-/// A closure in another form gets the length only, as it sees a single work-item or the whole launch.
+/// A closure in another form gets the length only, as it sees a single work-item or the whole launch. For
+/// `group:`, declare the parameter as `Local<T>`, not by an alias. A worked example for CPU and devices is in
+/// `docs/kernels.md`, and in `examples/local_memory.rs`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Local<T> {
     len: usize,
@@ -129,18 +114,93 @@ impl<T: Pod> ByValue for Local<T> {
     fn from_args(args: &mut HostArgs<'_>) -> Result<Self> {
         Ok(Self::new(args.local()? / size_of::<T>().max(1)))
     }
+}
 
-    type Scratch = Vec<T>;
-    type InGroup<'a> = &'a mut [T];
+/// An element of memory that a kernel uses: plain data.
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` cannot be an element of a kernel's memory",
+    label = "not plain data",
+    note = "numbers can be, and structs of them: with `#[repr(C)]`, without padding, deriving `bytemuck::Pod` and \
+            `bytemuck::Zeroable`; in place of a `bool`, declare a `u8` that is 0 or 1"
+)]
+pub trait Element: Sized {
+    /// The parameter for memory that the kernel reads.
+    #[doc(hidden)]
+    const READ: ParamKind = memory_of::<Self>(AccessMode::Read);
+    /// The parameter for memory that the kernel writes.
+    #[doc(hidden)]
+    const WRITTEN: ParamKind = memory_of::<Self>(AccessMode::ReadWrite);
+    /// The parameter for local memory.
+    #[doc(hidden)]
+    const LOCAL: ParamKind = ParamKind::Local { element_size: size_of::<Self>() };
 
-    fn scratch(&self) -> Vec<T> {
-        vec![T::zeroed(); self.len]
+    /// The next argument, which the kernel reads.
+    #[doc(hidden)]
+    fn read<'a>(args: &mut HostArgs<'a>) -> Result<&'a [Self]>;
+    /// The next argument, which the kernel writes.
+    #[doc(hidden)]
+    fn write<'a>(args: &mut HostArgs<'a>) -> Result<&'a mut [Self]>;
+    /// Of the next argument, the elements of a block's work-items.
+    #[doc(hidden)]
+    fn items<'a>(args: &mut HostArgs<'a>) -> Result<&'a mut [Self]>;
+    /// Of the next argument, the parts of a block's work-groups.
+    #[doc(hidden)]
+    fn groups<'a>(args: &mut HostArgs<'a>) -> Result<GroupParts<'a, Self>>;
+
+    #[doc(hidden)]
+    fn local_arg(local: Local<Self>) -> KernelArg;
+    /// The next argument, local memory.
+    #[doc(hidden)]
+    fn local(args: &mut HostArgs<'_>) -> Result<Local<Self>>;
+    /// The next argument, as memory for the work-groups that a thread runs one after the other.
+    #[doc(hidden)]
+    fn group_memory(args: &mut HostArgs<'_>) -> Result<Vec<Self>>;
+    /// The memory for the next group, which sees nothing of what the last one has left.
+    #[doc(hidden)]
+    fn zeroed(memory: &mut [Self]) -> &mut [Self];
+}
+
+const fn memory_of<T>(access: AccessMode) -> ParamKind {
+    ParamKind::Buffer { access, element_size: size_of::<T>(), element_align: align_of::<T>() }
+}
+
+#[diagnostic::do_not_recommend]
+impl<T: Pod + Send + Sync> Element for T {
+    #[inline]
+    fn read<'a>(args: &mut HostArgs<'a>) -> Result<&'a [Self]> {
+        args.read()
     }
 
-    /// The memory, zeroed, so that no group reads what another has left.
-    fn in_group<'a>(&self, scratch: &'a mut Vec<T>) -> &'a mut [T] {
-        scratch.fill(T::zeroed());
-        scratch
+    #[inline]
+    fn write<'a>(args: &mut HostArgs<'a>) -> Result<&'a mut [Self]> {
+        args.write()
+    }
+
+    #[inline]
+    fn items<'a>(args: &mut HostArgs<'a>) -> Result<&'a mut [Self]> {
+        args.items()
+    }
+
+    #[inline]
+    fn groups<'a>(args: &mut HostArgs<'a>) -> Result<GroupParts<'a, Self>> {
+        args.groups()
+    }
+
+    fn local_arg(local: Local<Self>) -> KernelArg {
+        local.to_arg()
+    }
+
+    fn local(args: &mut HostArgs<'_>) -> Result<Local<Self>> {
+        Local::from_args(args)
+    }
+
+    fn group_memory(args: &mut HostArgs<'_>) -> Result<Vec<Self>> {
+        Ok(vec![T::zeroed(); Self::local(args)?.len()])
+    }
+
+    fn zeroed(memory: &mut [Self]) -> &mut [Self] {
+        memory.fill(T::zeroed());
+        memory
     }
 }
 

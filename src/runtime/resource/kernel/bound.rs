@@ -4,8 +4,8 @@ use std::fmt::{self, Debug};
 use std::sync::Arc;
 
 use wakegraph_hal::{
-    BlockUnit, Division, Error, ErrorKind, KernelSources, Param, ParamKind, Range, RangeBound, Result,
-    dialect,
+    BlockUnit, Division, Error, ErrorKind, KernelArg, KernelSources, Param, ParamKind, Range, RangeBound,
+    Result, dialect,
 };
 
 use crate::runtime::resource::kernel::ByValue;
@@ -54,13 +54,14 @@ impl<'a> BoundArgs<'a> {
         value.ok_or_else(|| mismatch(param, "is not a value of the type asked for"))
     }
 
-    /// The next argument, memory: its length.
+    /// The next argument, memory or [`Local`](crate::Local) memory: its length.
     ///
     /// # Errors
-    /// [`InvalidArgument`](ErrorKind::InvalidArgument) when it is not memory.
+    /// [`InvalidArgument`](ErrorKind::InvalidArgument) when it is neither.
     pub fn slice(&mut self) -> Result<SliceLen> {
         let (param, arg) = self.take()?;
-        slice_len(param, arg).map(SliceLen).ok_or_else(|| mismatch(param, "is not memory"))
+        let len = slice_len(param, arg).or_else(|| local_len(param, arg));
+        len.map(SliceLen).ok_or_else(|| mismatch(param, "is not memory"))
     }
 
     fn take(&mut self) -> Result<(&'a Param, &'a CallArg)> {
@@ -78,6 +79,15 @@ fn slice_len(param: &Param, arg: &CallArg) -> Option<usize> {
     match (&param.kind, arg) {
         (ParamKind::Buffer { element_size, .. }, CallArg::Memory(operand)) => {
             Some(operand.0.len / (*element_size).max(1))
+        }
+        _ => None,
+    }
+}
+
+fn local_len(param: &Param, arg: &CallArg) -> Option<usize> {
+    match (&param.kind, arg) {
+        (ParamKind::Local { element_size }, CallArg::Value(KernelArg::Local(bytes))) => {
+            Some(bytes / (*element_size).max(1))
         }
         _ => None,
     }

@@ -9,8 +9,11 @@
 /// |---|---|
 /// | `x: &[T]` | `&Buffer<T>` or `&HostBuffer<T>`, read |
 /// | `x: &mut [T]` | the same, read and written |
-/// | `x: T` | a `Pod` value |
+/// | `x: T` | a `Pod` value: a number, an array or a struct of them |
 /// | `x: Local<T>` | [`Local::new(len)`](crate::Local) |
+///
+/// The function's documentation says which of them the kernel reads and writes. In the braces stand, in any
+/// order and with commas between them, code for the CPU, device code, and a bound on the range.
 ///
 /// # Code for the CPU
 /// One closure, without captures, in one of four forms:
@@ -142,7 +145,7 @@
 /// # Device code
 /// `c:` is source in the [portable C dialect](wakegraph_hal::dialect), and the other fields of
 /// [`KernelSources`](wakegraph_hal::KernelSources) have their names. Each stands in `unsafe { .. }`,
-/// behind the code for the CPU or alone, because the compiler cannot check it. By declaring it the
+/// beside the code for the CPU or alone, because the compiler cannot check it. By declaring it the
 /// author promises that **for every range within the [bound](#range), all lengths of the slices and
 /// of the local memory, all values of the scalars and all contents of the memory**, the code
 ///
@@ -176,7 +179,7 @@
 ///
 /// # Range
 /// Every launch and every update is checked against a [`RangeBound`](crate::kernel::RangeBound): a range
-/// beyond it is an error. `range:`, before the code, is a closure that computes it from the
+/// beyond it is an error. `range:` is a closure that computes it from the
 /// parameters in their order: values as they are, slices and local memory as something with
 /// `.len()`. It gives a `usize`, a `[usize; D]`, or a `RangeBound`. Bound 0 allows no range, so the
 /// closure can check scalars too. The bound holds on the CPU too, so that a program does the same
@@ -285,315 +288,9 @@
 #[macro_export]
 macro_rules! kernel {
     ($($(#[$meta:meta])* $vis:vis fn $name:ident ($($params:tt)*) { $($code:tt)* })+) => {
-        $($crate::__kernel! { @parse [$(#[$meta])* $vis fn $name] {$($code)*} [] $($params)* })+
+        $($crate::__kernel_parse! { @params [$(#[$meta])* $vis fn $name] {$($code)*} [] $($params)* })+
     };
-}
-
-// What the user wrote must not meet a name of the expansion's: locals are hygienic, items are not.
-// The one item that the user's code sees has an odd name. Paths are absolute, and nothing relies on
-// a prelude.
-#[doc(hidden)]
-#[macro_export]
-macro_rules! __kernel {
-    // One parameter at a time: (name, kind, element or value type).
-    (@parse $head:tt $code:tt [$($done:tt)*] $arg:ident : &mut [$t:ty] $(, $($rest:tt)*)?) => {
-        $crate::__kernel! { @parse $head $code [$($done)* ($arg, write, $t)] $($($rest)*)? }
-    };
-    (@parse $head:tt $code:tt [$($done:tt)*] $arg:ident : &[$t:ty] $(, $($rest:tt)*)?) => {
-        $crate::__kernel! { @parse $head $code [$($done)* ($arg, read, $t)] $($($rest)*)? }
-    };
-    (@parse $head:tt $code:tt [$($done:tt)*] $arg:ident : $t:ty $(, $($rest:tt)*)?) => {
-        $crate::__kernel! { @parse $head $code [$($done)* ($arg, value, $t)] $($($rest)*)? }
-    };
-    (@parse [$(#[$meta:meta])* $vis:vis fn $name:ident] {$($code:tt)*}
-     [$(($arg:ident, $kind:ident, $t:ty))*]) => {
-        $(#[$meta])*
-        #[doc = ::std::concat!(
-            "\n\nA call of the kernel `", ::std::stringify!($name), "` with these parameters:\n\n",
-            $("- `", ::std::stringify!($arg), ": ", $crate::__kernel!(@shown $kind $t), "`\n"),*
-        )]
-        #[allow(clippy::too_many_arguments)]
-        $vis fn $name($($arg: $crate::__kernel!(@takes $kind $t)),*) -> $crate::kernel::KernelCall {
-            static __WAKEGRAPH_KERNEL: ::std::sync::LazyLock<$crate::kernel::KernelDef> =
-                ::std::sync::LazyLock::new(|| {
-                    let declared = $crate::kernel::KernelDef::new(
-                        ::std::stringify!($name),
-                        ::std::boxed::Box::new([$($crate::kernel::Param {
-                            name: ::std::borrow::Cow::Borrowed(::std::stringify!($arg)),
-                            kind: $crate::__kernel!(@kind $kind $t),
-                        }),*]),
-                        ::std::boxed::Box::new([$($crate::__kernel!(@type $kind $t)),*]),
-                    );
-                    $crate::__kernel!(@code declared [$(($arg, $kind, $t))*] $($code)*)
-                });
-            $crate::kernel::KernelCall::new(
-                &__WAKEGRAPH_KERNEL,
-                [$($crate::__kernel!(@give $kind $arg)),*],
-            )
-        }
-    };
-
-    // The bound comes first, then the variants.
-    (@code $declared:ident [$(($arg:ident, $kind:ident, $t:ty))*] range: $range:expr, $($code:tt)*) => {{
-        let bound: fn($($crate::__kernel!(@measures $kind $t)),*) -> _ = $range;
-        let $declared = $declared.range_bound(move |args| {
-            $(let $arg = $crate::__kernel!(@measure $kind $t, args);)*
-            let bound: $crate::kernel::RangeBound = ::std::convert::Into::into(bound($($arg),*));
-            ::std::result::Result::Ok(bound)
-        });
-        $crate::__kernel!(@code $declared [$(($arg, $kind, $t))*] $($code)*)
-    }};
-
-    // The variants. What stands for `unsafe` is passed on: if it is anything else, the compiler
-    // refuses the call.
-    (@code $declared:ident [$(($arg:ident, $kind:ident, $t:ty))*]
-     host: $host:expr $(, $variant:ident : $unsafe:tt $source:tt)* $(,)?) => {{
-        let kernel: fn(&$crate::Range, $($crate::__kernel!(@gets $kind $t)),*) = $host;
-        let $declared = $declared.host(move |range, args| {
-            $(let $arg = $crate::__kernel!(@get $kind $t, args);)*
-            kernel(range, $($arg),*);
-            ::std::result::Result::Ok(())
-        });
-        $crate::__kernel!(@device $declared $($variant $unsafe $source),*)
-    }};
-    (@code $declared:ident [$($param:tt)*]
-     each: |$index:tt $(, $arg:pat_param)* $(,)?| $item:expr
-     $(, $variant:ident : $unsafe:tt $source:tt)* $(,)?) => {{
-        $crate::__kernel_versions! { @each [$($param)*] [$index] [$($arg),*] $item }
-        let (unit, dimensions) = ($crate::kernel::BlockUnit::WorkItem, $crate::__kernel!(@dimensions $index));
-        // SAFETY: `__kernel_versions` has compiled each version for its level.
-        let code = unsafe {
-            $crate::kernel::BlockCode::new(unit, dimensions, __wakegraph_baseline, __WAKEGRAPH_VERSIONS)
-        };
-        let $declared = $declared.blocks(code);
-        $crate::__kernel!(@device $declared $($variant $unsafe $source),*)
-    }};
-    (@code $declared:ident [$($param:tt)*]
-     group: |$group:pat_param $(, $arg:pat_param)* $(,)?| $body:expr
-     $(, $variant:ident : $unsafe:tt $source:tt)* $(,)?) => {{
-        $crate::__kernel_versions! { @group [$($param)*] [$group] [$($arg),*] $body }
-        let unit = $crate::kernel::BlockUnit::WorkGroup;
-        // SAFETY: `__kernel_versions` has compiled each version for its level.
-        let code = unsafe {
-            $crate::kernel::BlockCode::new(unit, 0, __wakegraph_baseline, __WAKEGRAPH_VERSIONS)
-        };
-        let $declared = $declared.blocks(code);
-        $crate::__kernel!(@device $declared $($variant $unsafe $source),*)
-    }};
-
-    // The function that runs a block, as often as there are versions.
-    (@block [$(#[$attribute:meta])*] $name:ident
-     @each [$(($arg:ident, $kind:ident, $t:ty))*] [$index:tt] [$($param:pat_param),*] $item:expr) => {
-        $(#[$attribute])*
-        #[allow(unused_variables)]
-        fn $name(
-            block: $crate::kernel::Block,
-            args: &mut $crate::kernel::HostArgs<'_>,
-        ) -> $crate::Result<()> {
-            $(let $arg = $crate::__kernel!(@take_items $kind $t, args);)*
-            $crate::__kernel!(@rows each block [$(($arg, $kind, $t))*] [$index] [$($param),*] $item);
-            ::std::result::Result::Ok(())
-        }
-    };
-    (@block [$(#[$attribute:meta])*] $name:ident
-     @group [$(($arg:ident, $kind:ident, $t:ty))*] [$group:pat_param] [$($param:pat_param),*] $body:expr) => {
-        $(#[$attribute])*
-        #[allow(unused_mut, unused_variables)]
-        fn $name(
-            block: $crate::kernel::Block,
-            args: &mut $crate::kernel::HostArgs<'_>,
-        ) -> $crate::Result<()> {
-            fn typed<F>(body: F) -> F
-            where
-                F: ::std::ops::Fn(&$crate::Range, $($crate::__kernel!(@gets_group $kind $t)),*),
-            {
-                body
-            }
-            $(let mut $arg = $crate::__kernel!(@take_groups $kind $t, args);)*
-            let body = typed(|$group $(, $param)*| $body);
-            for group in block.groups() {
-                body(&group, $($crate::__kernel!(@lend_group $kind $arg, group)),*);
-            }
-            ::std::result::Result::Ok(())
-        }
-    };
-
-    // The loops over a block's work-items, of `each:` and `item:`.
-    (@rows $form:ident $block:ident
-     [$(($arg:ident, $kind:ident, $t:ty))*] [$index:tt] [$($param:pat_param),*] $item:expr) => {{
-        fn typed<F>(item: F) -> F
-        where
-            F: ::std::ops::Fn(
-                $crate::__kernel!(@item_index $index),
-                $($crate::__kernel!(@gets_item $form $kind $t)),*
-            ),
-        {
-            item
-        }
-        let item = typed(|$index $(, $param)*| $item);
-        // A call, because the compiler knows of parameters that what is written is not what is read.
-        let run = |row: $crate::kernel::Row, $($arg: $crate::__kernel!(@gets $kind $t)),*| {
-            for at in 0..row.len() {
-                let x = row.first() + at;
-                item(
-                    $crate::__kernel!(@index_of $index row x),
-                    $($crate::__kernel!(@lend_item $form $kind $arg, at)),*
-                );
-            }
-        };
-        for row in $block.rows() {
-            run(row, $($crate::__kernel!(@row $form $kind $arg, row)),*);
-        }
-    }};
-
-    // One index, or an array of them, as a type that items can name.
-    (@item_index [$($index:tt)*]) => { [usize; $crate::__kernel!(@dimensions [$($index)*])] };
-    (@item_index $index:tt) => { usize };
-    (@index_of [$($index:tt)*] $row:ident $x:ident) => { $row.index($x) };
-    (@index_of $index:tt $row:ident $x:ident) => { $x };
-
-    (@gets_item each write $t:ty) => { &mut $t };
-    (@gets_item $form:ident $kind:ident $t:ty) => { $crate::__kernel!(@gets $kind $t) };
-    (@take_items write $t:ty, $args:ident) => { $args.items::<$t>()? };
-    (@take_items $kind:ident $t:ty, $args:ident) => { $crate::__kernel!(@get $kind $t, $args) };
-    (@row each write $arg:ident, $row:ident) => { $row.elements(&mut *$arg) };
-    (@row $form:ident $kind:ident $arg:ident, $row:ident) => { $crate::__kernel!(@lend $kind $arg) };
-    (@lend_item each write $arg:ident, $at:ident) => { &mut $arg[$at] };
-    (@lend_item $form:ident $kind:ident $arg:ident, $at:ident) => { $crate::__kernel!(@lend $kind $arg) };
-
-    (@gets_group value $t:ty) => { <$t as $crate::kernel::ByValue>::InGroup<'_> };
-    (@gets_group read $t:ty) => { &[$t] };
-    (@gets_group write $t:ty) => { &mut $crate::kernel::Part<'_, $t> };
-    (@take_groups value $t:ty, $args:ident) => {{
-        let value = <$t as $crate::kernel::ByValue>::from_args($args)?;
-        let scratch = $crate::kernel::ByValue::scratch(&value);
-        (value, scratch)
-    }};
-    (@take_groups read $t:ty, $args:ident) => { $args.read::<$t>()? };
-    (@take_groups write $t:ty, $args:ident) => { $args.groups::<$t>()? };
-    (@lend_group value $arg:ident, $group:ident) => {
-        $crate::kernel::ByValue::in_group(&$arg.0, &mut $arg.1)
-    };
-    (@lend_group read $arg:ident, $group:ident) => { $arg };
-    (@lend_group write $arg:ident, $group:ident) => { &mut $arg.next_part() };
-
-    (@code $declared:ident [$(($arg:ident, $kind:ident, $t:ty))*]
-     item: |$index:tt $(, $param:pat_param)* $(,)?| $item:expr
-     $(, $variant:ident : $unsafe:tt $source:tt)* $(,)?) => {{
-        let $declared = $declared.host(move |range, args| {
-            $(let $arg = $crate::__kernel!(@get $kind $t, args);)*
-            let whole = $crate::kernel::Block::whole(*range);
-            $crate::__kernel!(@rows item whole [$(($arg, $kind, $t))*] [$index] [$($param),*] $item);
-            ::std::result::Result::Ok(())
-        });
-        let $declared = $declared.item_dimensions($crate::__kernel!(@dimensions $index));
-        $crate::__kernel!(@device $declared $($variant $unsafe $source),*)
-    }};
-    (@code $declared:ident $params:tt $($variant:ident : $unsafe:tt $source:tt),+ $(,)?) => {
-        $crate::__kernel!(@device $declared $($variant $unsafe $source),+)
-    };
-    (@code $declared:ident $params:tt $($code:tt)*) => {
-        ::std::compile_error!(
-            "a kernel's code is a closure for the CPU (`each:`, `group:`, `item:` or `host:`), or device \
-             code as in `c: unsafe { SOURCE }`, or the first and then the others; `range: closure` comes \
-             before them"
-        )
-    };
-    (@device $declared:ident $($variant:ident $unsafe:tt $source:tt),*) => {{
-        $(
-            // The user's own block, for the lints that expect it; the call is what is unsafe.
-            #[allow(unused_unsafe)]
-            let source = $unsafe $source;
-            let $declared = $unsafe { $declared.device(|sources| sources.$variant(source)) };
-        )*
-        $declared
-    }};
-
-    (@dimensions [$($index:pat_param),+ $(,)?]) => { [$(::std::stringify!($index)),+].len() };
-    (@dimensions $index:tt) => { 1 };
-
-    (@lend value $arg:ident) => { $arg };
-    (@lend read $arg:ident) => { $arg };
-    (@lend write $arg:ident) => { &mut *$arg };
-
-    (@measures value $t:ty) => { $t };
-    (@measures $memory:ident $t:ty) => { $crate::kernel::SliceLen };
-    (@measure value $t:ty, $args:ident) => { $args.value::<$t>()? };
-    (@measure $memory:ident $t:ty, $args:ident) => { $args.slice()? };
-
-    (@takes value $t:ty) => { $t };
-    (@takes $memory:ident $t:ty) => { impl $crate::memory::MemoryArg<$t> };
-
-    (@shown value $t:ty) => { ::std::stringify!($t) };
-    (@shown read $t:ty) => { ::std::concat!("&[", ::std::stringify!($t), "]") };
-    (@shown write $t:ty) => { ::std::concat!("&mut [", ::std::stringify!($t), "]") };
-
-    (@gets value $t:ty) => { $t };
-    (@gets read $t:ty) => { &[$t] };
-    (@gets write $t:ty) => { &mut [$t] };
-
-    (@get value $t:ty, $args:ident) => { <$t as $crate::kernel::ByValue>::from_args($args)? };
-    (@get read $t:ty, $args:ident) => { $args.read::<$t>()? };
-    (@get write $t:ty, $args:ident) => { $args.write::<$t>()? };
-
-    (@type value $t:ty) => { $crate::kernel::ParamType::of::<$t>() };
-    (@type $memory:ident $t:ty) => { $crate::kernel::ParamType::of::<[$t]>() };
-
-    (@kind value $t:ty) => { <$t as $crate::kernel::ByValue>::KIND };
-    (@kind read $t:ty) => { $crate::__kernel!(@memory $t, Read) };
-    (@kind write $t:ty) => { $crate::__kernel!(@memory $t, ReadWrite) };
-    (@memory $t:ty, $access:ident) => {
-        $crate::kernel::ParamKind::Buffer {
-            access: $crate::memory::AccessMode::$access,
-            element_size: ::std::mem::size_of::<$t>(),
-            element_align: ::std::mem::align_of::<$t>(),
-        }
-    };
-
-    (@give value $arg:ident) => {
-        $crate::kernel::CallArg::Value($crate::kernel::ByValue::to_arg(&$arg))
-    };
-    (@give $memory:ident $arg:ident) => {
-        $crate::kernel::CallArg::Memory($crate::memory::CopySource::operand(&$arg))
-    };
-}
-
-// The function that runs a block: for the oldest processors, and for each newer level.
-#[cfg(feature = "cpu-levels")]
-#[doc(hidden)]
-#[macro_export]
-macro_rules! __kernel_versions {
-    ($($block:tt)*) => {
-        $crate::__kernel! { @block [] __wakegraph_baseline $($block)* }
-        #[cfg(target_arch = "x86_64")]
-        $crate::__kernel! {
-            @block [#[target_feature(enable = "avx2,bmi1,bmi2,f16c,fma,lzcnt,movbe,popcnt")]]
-            __wakegraph_x86_64_v3 $($block)*
-        }
-        #[cfg(target_arch = "x86_64")]
-        $crate::__kernel! {
-            @block [#[target_feature(
-                enable = "avx2,bmi1,bmi2,f16c,fma,lzcnt,movbe,popcnt",
-                enable = "avx512f,avx512bw,avx512cd,avx512dq,avx512vl"
-            )]]
-            __wakegraph_x86_64_v4 $($block)*
-        }
-        #[cfg(target_arch = "x86_64")]
-        const __WAKEGRAPH_VERSIONS: &[($crate::kernel::CpuLevel, $crate::kernel::BlockFn)] = &[
-            ($crate::kernel::CpuLevel::X86_64V3, __wakegraph_x86_64_v3),
-            ($crate::kernel::CpuLevel::X86_64V4, __wakegraph_x86_64_v4),
-        ];
-        #[cfg(not(target_arch = "x86_64"))]
-        const __WAKEGRAPH_VERSIONS: &[($crate::kernel::CpuLevel, $crate::kernel::BlockFn)] = &[];
-    };
-}
-
-#[cfg(not(feature = "cpu-levels"))]
-#[doc(hidden)]
-#[macro_export]
-macro_rules! __kernel_versions {
-    ($($block:tt)*) => {
-        $crate::__kernel! { @block [] __wakegraph_baseline $($block)* }
-        const __WAKEGRAPH_VERSIONS: &[($crate::kernel::CpuLevel, $crate::kernel::BlockFn)] = &[];
+    ($($other:tt)*) => {
+        $crate::__kernel_parse! { @functions $($other)* }
     };
 }

@@ -39,13 +39,15 @@ pub(crate) mod argument;
 mod bound;
 mod call;
 mod declare;
+mod expand;
+mod parse;
 mod raw;
 
 use std::sync::Arc;
 
-pub use argument::ByValue;
 #[doc(hidden)]
 pub use argument::ParamType;
+pub use argument::{ByValue, Element};
 pub use bound::{BoundArgs, SliceLen};
 use bound::{BoundRule, RangeForm};
 #[doc(hidden)]

@@ -1,0 +1,6 @@
+// error: kernel `clear` needs a closure in place, of names without types and with a comma behind it: write `each: |i, x| expression,`
+use wakegraph::kernel;
+
+kernel! {
+    fn clear(x: &mut [f32]) { each: |_: usize, x: &mut f32| *x = 0.0 }
+}
