@@ -185,7 +185,7 @@ impl OpenclContext {
                 Priority::Normal => sys::CL_QUEUE_PRIORITY_MED_KHR,
                 Priority::Low => sys::CL_QUEUE_PRIORITY_LOW_KHR,
             };
-            let mut list = [sys::CL_QUEUE_PROPERTIES as sys::cl_queue_properties, bits, 0, 0, 0];
+            let mut list = [sys::CL_QUEUE_PROPERTIES as sys::cl_properties, bits, 0, 0, 0];
             if self.features.queue_priorities && desc.priority != Priority::Normal {
                 (list[2], list[3]) = (sys::CL_QUEUE_PRIORITY_KHR, priority.into());
             }
@@ -287,7 +287,7 @@ impl OpenclContext {
     }
 
     /// One of the times of an event that is complete, in nanoseconds of the device's clock.
-    pub(super) fn event_time(&self, event: &Owned<Event>, what: sys::cl_profiling_info) -> DriverResult<u64> {
+    pub(super) fn event_time(&self, event: &Owned<Event>, what: sys::cl_uint) -> DriverResult<u64> {
         /// With the pauses between them, some milliseconds.
         const MOST_TRIES: usize = 50;
         let tries = if self.features.late_times { MOST_TRIES } else { 1 };

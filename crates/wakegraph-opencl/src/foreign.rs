@@ -57,11 +57,11 @@ pub(super) unsafe fn memory(
     let (core, invalid) = (context.core, |why| Error::new(ErrorKind::InvalidArgument, why));
     let query = query_memory(core, handle);
     check_context(context, query.value(sys::CL_MEM_CONTEXT)?, "memory object")?;
-    let kind: sys::cl_mem_object_type = query.value(sys::CL_MEM_TYPE)?;
+    let kind: sys::cl_uint = query.value(sys::CL_MEM_TYPE)?;
     if kind != sys::CL_MEM_OBJECT_BUFFER {
         return Err(invalid("the memory object is not a buffer but an image or a pipe"));
     }
-    let flags: sys::cl_mem_flags = query.value(sys::CL_MEM_FLAGS)?;
+    let flags: sys::cl_bitfield = query.value(sys::CL_MEM_FLAGS)?;
     if flags & (sys::CL_MEM_READ_ONLY | sys::CL_MEM_WRITE_ONLY) != 0 {
         return Err(invalid("kernels may only read, or only write, the memory object")
             .help("create it with CL_MEM_READ_WRITE"));

@@ -222,8 +222,7 @@ fn check_parameters(
         Some(match query.value(sys::CL_KERNEL_ARG_ADDRESS_QUALIFIER).ok()? {
             sys::CL_KERNEL_ARG_ADDRESS_GLOBAL | sys::CL_KERNEL_ARG_ADDRESS_CONSTANT => {
                 let qualifiers = query.value::<sys::cl_bitfield>(sys::CL_KERNEL_ARG_TYPE_QUALIFIER);
-                let is_const = qualifiers
-                    .is_ok_and(|all| all & sys::cl_bitfield::from(sys::CL_KERNEL_ARG_TYPE_CONST) != 0);
+                let is_const = qualifiers.is_ok_and(|all| all & sys::CL_KERNEL_ARG_TYPE_CONST != 0);
                 FoundParam::Buffer { elements: elements(), is_const }
             }
             sys::CL_KERNEL_ARG_ADDRESS_LOCAL => FoundParam::Local(elements()),

@@ -348,7 +348,7 @@ impl Prefetch {
 
 /// Whether the driver knows the address as one in unified shared memory of this context.
 fn is_unified(context: &OpenclContext, address: usize) -> bool {
-    let mut kind: sys::cl_unified_shared_memory_type_intel = sys::CL_MEM_TYPE_UNKNOWN_INTEL;
+    let mut kind: sys::cl_uint = sys::CL_MEM_TYPE_UNKNOWN_INTEL;
     let (what, size, place) = (sys::CL_MEM_ALLOC_TYPE_INTEL, size_of_val(&kind), (&raw mut kind).cast());
     let (raw, start) = (context.raw.raw(), ptr::with_exposed_provenance(address));
     let (extensions, needed) = (&context.platform.extensions, ptr::null_mut());
@@ -370,7 +370,7 @@ enum OperationTarget {
     /// Into a recording for in-order queues.
     Recording {
         buffer: sys::cl_command_buffer_khr,
-        properties: *const sys::cl_command_properties_khr,
+        properties: *const sys::cl_properties,
         handle: *mut sys::cl_mutable_command_khr,
     },
 }
@@ -441,7 +441,7 @@ impl OpenclOperation {
         &self,
         context: &OpenclContext,
         buffer: sys::cl_command_buffer_khr,
-        mutable: sys::cl_mutable_dispatch_fields_khr,
+        mutable: sys::cl_bitfield,
     ) -> DriverResult<sys::cl_mutable_command_khr> {
         let mut handle = ptr::null_mut();
         let list = [sys::CL_MUTABLE_DISPATCH_UPDATABLE_FIELDS_KHR, mutable, 0];

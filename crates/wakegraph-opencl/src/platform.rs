@@ -125,7 +125,7 @@ impl PlatformDevice {
     fn new(platform: &Arc<Platform>, id: Id) -> DriverResult<Self> {
         let query = query_device(platform.core, id.raw());
         let (name, vendor) = (query.text(sys::CL_DEVICE_NAME)?, query.text(sys::CL_DEVICE_VENDOR)?);
-        let kind = query.value::<sys::cl_device_type>(sys::CL_DEVICE_TYPE)?;
+        let kind = query.value::<sys::cl_bitfield>(sys::CL_DEVICE_TYPE)?;
         let rank = match kind {
             kind if kind & sys::CL_DEVICE_TYPE_GPU != 0 => GPU,
             kind if kind & sys::CL_DEVICE_TYPE_ACCELERATOR != 0 => 1,
@@ -285,10 +285,10 @@ pub(super) struct RecordingFeatures {
     /// Such a recording has to be made for simultaneous use.
     pub(super) simultaneous: bool,
     /// Fields that can be changed in a recording: bits of `CL_MUTABLE_DISPATCH_*`.
-    pub(super) mutable: sys::cl_mutable_dispatch_fields_khr,
+    pub(super) mutable: sys::cl_bitfield,
 }
 
-const fn version(major: u32, minor: u32, patch: u32) -> sys::cl_version {
+const fn version(major: u32, minor: u32, patch: u32) -> sys::cl_uint {
     (major << 22) | (minor << 12) | patch
 }
 
@@ -416,7 +416,7 @@ impl RecordingFeatures {
 }
 
 fn is_cpu(device: &impl Query) -> DriverResult<bool> {
-    Ok(device.value::<sys::cl_device_type>(sys::CL_DEVICE_TYPE)? & sys::CL_DEVICE_TYPE_CPU != 0)
+    Ok(device.value::<sys::cl_bitfield>(sys::CL_DEVICE_TYPE)? & sys::CL_DEVICE_TYPE_CPU != 0)
 }
 
 /// The two numbers in "OpenCL 3.0 some text"; without them, the oldest version that is supported.
@@ -515,14 +515,14 @@ pub(super) fn event_outcome(core: &Core, raw: sys::cl_event) -> DriverResult<Opt
 
 /// The version of an extension of a device, as OpenCL packs it; `None` without the extension, and 0 from a
 /// driver that does not report versions.
-pub(super) fn extension(device: &impl Query, name: &str) -> Option<sys::cl_version> {
+pub(super) fn extension(device: &impl Query, name: &str) -> Option<sys::cl_uint> {
     /// A version in four bytes, then a name in 64.
     const ENTRY: usize = 4 + sys::CL_NAME_VERSION_MAX_NAME_SIZE;
     let versions = device.values::<u8>(sys::CL_DEVICE_EXTENSIONS_WITH_VERSION).unwrap_or_default();
     let versioned = versions.chunks_exact(ENTRY).find_map(|entry| {
         let (version, entry_name) = entry.split_first_chunk::<4>()?;
         let entry_name = entry_name.split(|&byte| byte == 0).next()?;
-        (entry_name == name.as_bytes()).then(|| sys::cl_version::from_ne_bytes(*version))
+        (entry_name == name.as_bytes()).then(|| sys::cl_uint::from_ne_bytes(*version))
     });
     versioned.or_else(|| {
         let names = device.text(sys::CL_DEVICE_EXTENSIONS).ok()?;

@@ -148,7 +148,7 @@ pub(super) struct OpenclRecording {
     /// The handle by which each command can be changed; null for one that cannot be.
     pub(super) handles: Vec<sys::cl_mutable_command_khr>,
     /// The fields that can be changed; 0 in a recording that is not for updates.
-    pub(super) mutable: sys::cl_mutable_dispatch_fields_khr,
+    pub(super) mutable: sys::cl_bitfield,
 }
 
 // SAFETY: the driver's command-buffers may be used on any thread. Enqueues and updates of one are
@@ -340,7 +340,7 @@ impl<'a> DispatchValues<'a> {
 
     fn config(
         &self,
-        mutable: sys::cl_mutable_dispatch_fields_khr,
+        mutable: sys::cl_bitfield,
         [by_value, by_address]: &[Vec<sys::cl_mutable_dispatch_arg_khr>; 2],
     ) -> sys::cl_mutable_dispatch_config_khr {
         // A field that the device cannot change may not be given, and has not changed.
@@ -364,7 +364,7 @@ impl<'a> DispatchValues<'a> {
     }
 }
 
-fn changed_fields(before: &Range, now: &Range) -> sys::cl_mutable_dispatch_fields_khr {
+fn changed_fields(before: &Range, now: &Range) -> sys::cl_bitfield {
     let field = |changed: bool, bit| if changed { bit } else { 0 };
     field(before.global_size() != now.global_size(), sys::CL_MUTABLE_DISPATCH_GLOBAL_SIZE_KHR)
         | field(before.local_size() != now.local_size(), sys::CL_MUTABLE_DISPATCH_LOCAL_SIZE_KHR)

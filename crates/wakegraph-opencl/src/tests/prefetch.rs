@@ -92,7 +92,7 @@ mod unified {
         pub(super) fn new(device: &'a OpenclDevice, len: usize) -> Self {
             let (context, id) = (device.context.raw.raw(), device.context.id.raw());
             // SAFETY: the function of this name has this type.
-            let allocate: sys::clSharedMemAllocINTEL_t =
+            let allocate: opencl_sys::clSharedMemAllocINTEL_t =
                 unsafe { std::mem::transmute(function(device, c"clSharedMemAllocINTEL")) };
             // SAFETY: the context and its device are alive.
             let start =
@@ -110,7 +110,7 @@ mod unified {
     impl Drop for Memory<'_> {
         fn drop(&mut self) {
             // SAFETY: the function of this name has this type.
-            let free: sys::clMemFreeINTEL_t =
+            let free: opencl_sys::clMemFreeINTEL_t =
                 unsafe { std::mem::transmute(function(self.device, c"clMemFreeINTEL")) };
             // SAFETY: allocated in this context, freed once, when the commands have ended.
             unsafe { free.unwrap()(self.device.context.raw.raw(), self.start) };

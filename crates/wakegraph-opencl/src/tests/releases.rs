@@ -34,7 +34,7 @@ unsafe extern "C" fn release_kernel(kernel: *mut c_void) -> i32 {
 }
 
 thread_local! {
-    static RELEASE_RECORDING: RefCell<sys::clReleaseCommandBufferKHR_t> = const { RefCell::new(None) };
+    static RELEASE_RECORDING: RefCell<opencl_sys::clReleaseCommandBufferKHR_t> = const { RefCell::new(None) };
 }
 
 unsafe extern "C" fn release_recording(recording: *mut c_void) -> i32 {

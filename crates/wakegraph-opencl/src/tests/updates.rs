@@ -116,7 +116,7 @@ fn recordings_change_in_place_where_the_device_can() {
         for in_order in [true, false] {
             let mut bench = Bench::new(index, in_order, QueueOrder::InOrder);
             let Some(features) = bench.device.context.features.recording else { continue };
-            let can = |fields: sys::cl_mutable_dispatch_fields_khr| features.mutable & fields == fields;
+            let can = |fields: sys::cl_bitfield| features.mutable & fields == fields;
             let arguments = can(sys::CL_MUTABLE_DISPATCH_ARGUMENTS_KHR);
             let sizes = arguments
                 && can(sys::CL_MUTABLE_DISPATCH_GLOBAL_SIZE_KHR
@@ -292,14 +292,14 @@ fn launches_keep_their_kernel_in_an_update() {
 thread_local! {
     /// While this is set, the driver changes recordings but reports that it has not, and creates none.
     static REFUSES: Cell<bool> = const { Cell::new(false) };
-    static CHANGE: Cell<sys::clUpdateMutableCommandsKHR_t> = const { Cell::new(None) };
-    static CREATE: Cell<sys::clCreateCommandBufferKHR_t> = const { Cell::new(None) };
+    static CHANGE: Cell<opencl_sys::clUpdateMutableCommandsKHR_t> = const { Cell::new(None) };
+    static CREATE: Cell<opencl_sys::clCreateCommandBufferKHR_t> = const { Cell::new(None) };
 }
 
 unsafe extern "C" fn change_and_refuse(
     recording: sys::cl_command_buffer_khr,
     count: u32,
-    kinds: *const sys::cl_command_buffer_update_type_khr,
+    kinds: *const sys::cl_uint,
     configs: *mut *const c_void,
 ) -> i32 {
     // SAFETY: passed on to the caller.
@@ -310,7 +310,7 @@ unsafe extern "C" fn change_and_refuse(
 unsafe extern "C" fn refuse_creation(
     count: u32,
     queues: *const sys::cl_command_queue,
-    properties: *const sys::cl_command_buffer_properties_khr,
+    properties: *const sys::cl_properties,
     code: *mut i32,
 ) -> sys::cl_command_buffer_khr {
     if REFUSES.get() {
