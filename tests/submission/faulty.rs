@@ -3,7 +3,6 @@
 //! closures, and they do nothing else.
 #![expect(unsafe_code, reason = "passes on enqueues that the caller vouched for")]
 
-use std::any::Any;
 use std::num::NonZeroUsize;
 use std::ptr;
 use std::sync::Arc;
@@ -83,10 +82,6 @@ impl FaultyBuffer {
 
 // SAFETY: every object is one of the inner device, but for command-buffers, which may refuse to enqueue.
 unsafe impl Device for Faulty {
-    fn as_any(&self) -> &dyn Any {
-        self.inner.as_any()
-    }
-
     fn info(&self) -> &DeviceInfo {
         self.inner.info()
     }
@@ -132,7 +127,7 @@ unsafe impl Device for Faulty {
     }
 
     fn can_wait_for(&self, other: &dyn Device) -> bool {
-        self.inner.can_wait_for(other)
+        self.inner.can_wait_for(other.downcast_ref::<Self>().map_or(other, |other| &*other.inner))
     }
 
     fn sub_devices(&self, count: NonZeroUsize) -> Result<Vec<Arc<dyn Device>>> {
@@ -141,10 +136,6 @@ unsafe impl Device for Faulty {
 }
 
 impl CommandBuffer for FaultyBuffer {
-    fn as_any(&self) -> &dyn Any {
-        self.inner.as_any()
-    }
-
     fn info(&self) -> CommandBufferInfo {
         self.inner.info()
     }
@@ -181,6 +172,6 @@ impl CommandBuffer for FaultyBuffer {
 
     fn update_from(&mut self, other: &dyn CommandBuffer) -> Result<()> {
         self.count_update()?;
-        self.inner.update_from(other)
+        self.inner.update_from(other.downcast_ref::<Self>().map_or(other, |other| &*other.inner))
     }
 }

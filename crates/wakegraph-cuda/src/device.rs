@@ -128,7 +128,7 @@ impl StreamDevice for CudaDeviceInner {
 
 /// Whether it is memory of this device, and not of the host.
 pub(super) fn is_of(device: &CudaDeviceInner, view: &MemoryView) -> bool {
-    let memory = view.memory().as_any().downcast_ref::<CudaMemory>();
+    let memory = view.memory().downcast_ref::<CudaMemory>();
     let is_on_device = view.memory().kind() == MemoryKind::Device;
     is_on_device && memory.is_some_and(|memory| memory.device.id() == device.id())
 }

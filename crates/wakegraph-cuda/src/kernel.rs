@@ -2,7 +2,6 @@
 //! the backend's own kernels.
 #![expect(unsafe_code, reason = "calls the driver")]
 
-use std::any::Any;
 use std::ffi::{CString, c_int};
 use std::sync::Arc;
 
@@ -159,10 +158,6 @@ fn code(capability: u32, desc: &KernelDesc<'_>) -> Result<(Arc<[u8]>, bool)> {
 }
 
 impl Kernel for CudaKernel {
-    fn as_any(&self) -> &dyn Any {
-        self
-    }
-
     fn name(&self) -> &str {
         &self.name
     }
@@ -214,7 +209,7 @@ impl CudaLaunch {
     /// Also lets the kernel have the shared memory that the launch needs. The caller has bound the
     /// context.
     pub(super) fn of(device: &CudaDeviceInner, launch: &KernelLaunch) -> Result<Self> {
-        let kernel = launch.kernel.as_any().downcast_ref::<CudaKernel>();
+        let kernel = launch.kernel.downcast_ref::<CudaKernel>();
         let kernel = kernel.filter(|kernel| Arc::ptr_eq(kernel.function.context(), &device.context));
         let kernel = kernel.ok_or_else(|| foreign("kernel"))?;
         let limits = (usize::MAX, WARP);

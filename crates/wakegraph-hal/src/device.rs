@@ -128,10 +128,7 @@ setters! { const ClockSample { error: Duration } }
 ///
 /// It may rely on the validation of [`ValidatedDevice`](crate::ValidatedDevice), and on what the
 /// callers of `unsafe` methods promise.
-pub unsafe trait Device: Debug + Send + Sync + 'static {
-    /// Lets a backend recognise its own objects.
-    fn as_any(&self) -> &dyn Any;
-
+pub unsafe trait Device: Any + Debug + Send + Sync {
     /// Descriptive data about the device.
     fn info(&self) -> &DeviceInfo;
 
@@ -294,6 +291,8 @@ pub unsafe trait Device: Debug + Send + Sync + 'static {
     /// [`FeatureNotSupported`](crate::ErrorKind::FeatureNotSupported) when it cannot be split so.
     fn sub_devices(&self, count: NonZeroUsize) -> Result<Vec<Arc<dyn Device>>>;
 }
+
+downcast!(Device);
 
 #[cold]
 fn no_import(what: &str) -> Error {

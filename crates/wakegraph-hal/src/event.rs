@@ -50,9 +50,6 @@ setters! { const EventDesc { profiling: bool } }
 /// A wait for an event means the signal that was enqueued last before the wait. An event may be
 /// signalled again as soon as it is final, even if waits for its last signal are still queued.
 pub trait Event: Any + Debug + Send + Sync {
-    /// Lets a backend recognise its own objects.
-    fn as_any(&self) -> &dyn Any;
-
     /// The device it belongs to.
     fn device(&self) -> DeviceId;
 
@@ -92,6 +89,8 @@ pub trait Event: Any + Debug + Send + Sync {
     /// the device.
     fn profile(&self) -> Result<EventProfile>;
 }
+
+downcast!(Event);
 
 /// Times of one enqueued thing, in nanoseconds of the device's [clock](crate::Device::clock).
 #[derive(Clone, PartialEq, Eq, Debug, Default)]

@@ -29,10 +29,7 @@ impl<'a> KernelDesc<'a> {
 }
 
 /// A kernel loaded on a device.
-pub trait Kernel: Debug + Send + Sync + 'static {
-    /// Lets a backend recognise its own objects.
-    fn as_any(&self) -> &dyn Any;
-
+pub trait Kernel: Any + Debug + Send + Sync {
     /// The kernel's name.
     fn name(&self) -> &str;
 
@@ -53,6 +50,8 @@ pub trait Kernel: Debug + Send + Sync + 'static {
         0
     }
 }
+
+downcast!(Kernel);
 
 /// The kind of argument that a parameter takes.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]

@@ -37,10 +37,7 @@ impl MemoryDesc {
 }
 
 /// One allocation.
-pub trait Memory: Debug + Send + Sync + 'static {
-    /// Lets a backend recognise its own objects.
-    fn as_any(&self) -> &dyn Any;
-
+pub trait Memory: Any + Debug + Send + Sync {
     /// The allocation's identity, taken from [`ResourceId::unique`] when it was made.
     fn resource(&self) -> ResourceId;
 
@@ -92,6 +89,20 @@ pub trait Memory: Debug + Send + Sync + 'static {
     /// # Safety
     /// No command in flight and no reference writes these bytes of the memory meanwhile.
     unsafe fn read(&self, offset: usize, bytes: &mut [u8]) -> Result<()>;
+
+    /// The backend's own object, where this one stands in front of it.
+    fn wrapped(&self) -> Option<&dyn Memory> {
+        None
+    }
+}
+
+impl dyn Memory {
+    /// Returns the memory, or the [one that it wraps](Self::wrapped), as the type that a backend has for it;
+    /// `None` for memory of others.
+    pub fn downcast_ref<T: Any>(&self) -> Option<&T> {
+        let memory: &dyn Any = self.wrapped().unwrap_or(self);
+        memory.downcast_ref()
+    }
 }
 
 /// A range of bytes of a memory object, which it keeps alive.
@@ -272,10 +283,6 @@ impl PlainMemory {
 }
 
 impl Memory for PlainMemory {
-    fn as_any(&self) -> &dyn Any {
-        self
-    }
-
     fn resource(&self) -> ResourceId {
         self.resource
     }

@@ -92,10 +92,7 @@ impl Enqueued {
 }
 
 /// A queue of a device.
-pub trait Queue: Debug + Send + Sync + 'static {
-    /// Lets a backend recognise its own objects.
-    fn as_any(&self) -> &dyn Any;
-
+pub trait Queue: Any + Debug + Send + Sync {
     /// The device it belongs to.
     fn device(&self) -> DeviceId;
 
@@ -150,14 +147,13 @@ pub trait Queue: Debug + Send + Sync + 'static {
     fn finish(&self) -> Result<()>;
 }
 
+downcast!(Queue);
+
 /// Commands recorded once and enqueued many times.
 ///
 /// Enqueues of one command-buffer never overlap: the second starts after the first has completed,
 /// on whatever queue. A command-buffer keeps alive what its commands use.
-pub trait CommandBuffer: Debug + Send + Sync + 'static {
-    /// Lets a backend recognise its own objects.
-    fn as_any(&self) -> &dyn Any;
-
+pub trait CommandBuffer: Any + Debug + Send + Sync {
     /// Properties and state of the command-buffer.
     fn info(&self) -> CommandBufferInfo;
 
@@ -232,6 +228,8 @@ pub trait CommandBuffer: Debug + Send + Sync + 'static {
     /// topology, with the index of the first command that differs; the driver's.
     fn update_from(&mut self, other: &dyn CommandBuffer) -> Result<()>;
 }
+
+downcast!(CommandBuffer);
 
 /// Options for creating a command-buffer.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]

@@ -2,7 +2,6 @@
 //! backend's own kernel.
 #![expect(unsafe_code, reason = "calls the driver")]
 
-use std::any::Any;
 use std::borrow::Cow;
 use std::sync::Arc;
 
@@ -85,10 +84,6 @@ fn code(architecture: &str, desc: &KernelDesc<'_>) -> Result<(Arc<[u8]>, bool)> 
 }
 
 impl Kernel for HipKernel {
-    fn as_any(&self) -> &dyn Any {
-        self
-    }
-
     fn name(&self) -> &str {
         &self.name
     }
@@ -121,7 +116,7 @@ unsafe impl Sync for HipLaunch {}
 impl HipLaunch {
     /// The launch of a kernel of this device.
     pub(super) fn of(device: &HipDeviceInner, launch: &KernelLaunch) -> Result<Self> {
-        let kernel = launch.kernel.as_any().downcast_ref::<HipKernel>();
+        let kernel = launch.kernel.downcast_ref::<HipKernel>();
         let kernel = kernel.filter(|kernel| Arc::ptr_eq(kernel.function.context(), &device.context));
         let kernel = kernel.ok_or_else(|| foreign("kernel"))?;
         let (geometry, arguments) =

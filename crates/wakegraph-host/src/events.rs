@@ -47,10 +47,6 @@ impl<D> Deref for HostEvent<D> {
 }
 
 impl<D: Debug + Send + 'static> Event for HostEvent<D> {
-    fn as_any(&self) -> &dyn Any {
-        self
-    }
-
     fn device(&self) -> DeviceId {
         self.device
     }

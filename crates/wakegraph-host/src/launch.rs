@@ -1,7 +1,6 @@
 //! Launches: a kernel's closure runs one in a single call, or in blocks, which several workers may share.
 #![expect(unsafe_code, reason = "calls kernels with the memory that a launch names")]
 
-use std::any::Any;
 use std::fmt::{self, Debug};
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
@@ -277,7 +276,7 @@ impl HostKernel {
 
     /// The kernel behind the contract's object.
     pub(super) fn of(kernel: &dyn Kernel) -> Result<&Self> {
-        kernel.as_any().downcast_ref().ok_or_else(|| foreign("kernel"))
+        kernel.downcast_ref().ok_or_else(|| foreign("kernel"))
     }
 }
 
@@ -288,10 +287,6 @@ impl Debug for HostKernel {
 }
 
 impl Kernel for HostKernel {
-    fn as_any(&self) -> &dyn Any {
-        self
-    }
-
     fn name(&self) -> &str {
         &self.name
     }

@@ -43,7 +43,6 @@ mod program;
 mod queue;
 mod thread_pool;
 
-use std::any::Any;
 use std::num::NonZeroUsize;
 use std::sync::Arc;
 use std::time::Instant;
@@ -214,10 +213,6 @@ impl HostDevice {
 // makes an event final when the work is done.
 #[expect(unsafe_code, reason = "vouches for the backend")]
 unsafe impl Device for HostDevice {
-    fn as_any(&self) -> &dyn Any {
-        self
-    }
-
     fn info(&self) -> &DeviceInfo {
         &self.info
     }
@@ -277,7 +272,7 @@ unsafe impl Device for HostDevice {
 
     fn can_wait_for(&self, other: &dyn Device) -> bool {
         let id = self.info.id;
-        other.as_any().downcast_ref::<Self>().is_some_and(|o| o.info.id == id || self.options.peer_access)
+        other.downcast_ref::<Self>().is_some_and(|o| o.info.id == id || self.options.peer_access)
     }
 
     /// Devices with threads of their own, `threads / count` each; this one keeps its threads too.

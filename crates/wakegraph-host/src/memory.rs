@@ -1,7 +1,6 @@
 //! Memory: zeroed heap memory, aligned to 64 bytes, visible to the host whatever its kind.
 #![expect(unsafe_code, reason = "hands out what the trait's contract says is the caller's to order")]
 
-use std::any::Any;
 use std::ptr::NonNull;
 
 use wakegraph_hal::support::memory::HeapBlock;
@@ -27,10 +26,6 @@ impl HostMemory {
 }
 
 impl Memory for HostMemory {
-    fn as_any(&self) -> &dyn Any {
-        self
-    }
-
     fn resource(&self) -> ResourceId {
         self.resource
     }

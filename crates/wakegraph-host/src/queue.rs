@@ -1,7 +1,6 @@
 //! Queues, and command-buffers: recorded as lists, finalized into a program, updated by copy-on-write.
 #![expect(unsafe_code, reason = "implements enqueues, whose safety is the caller's to keep")]
 
-use std::any::Any;
 use std::sync::Arc;
 
 use smallvec::SmallVec;
@@ -72,7 +71,7 @@ impl HostQueue {
             return Ok(SmallVec::new());
         }
         let host_wait = |event: &'a dyn Event, needs_result: bool| {
-            let event = event.as_any().downcast_ref::<HostEvent<Dependent>>();
+            let event = event.downcast_ref::<HostEvent<Dependent>>();
             let event = event.filter(|event| self.peer_access || event.device() == self.device);
             let event = event.ok_or_else(foreign_wait)?;
             Ok(HostWait { event, needs_result })
@@ -91,10 +90,6 @@ impl Drop for HostQueue {
 }
 
 impl Queue for HostQueue {
-    fn as_any(&self) -> &dyn Any {
-        self
-    }
-
     fn device(&self) -> DeviceId {
         self.device
     }
@@ -166,10 +161,6 @@ impl Drop for HostCommandBuffer {
 }
 
 impl CommandBuffer for HostCommandBuffer {
-    fn as_any(&self) -> &dyn Any {
-        self
-    }
-
     fn info(&self) -> CommandBufferInfo {
         let (state, commands, (lowering, reason)) = match &self.state {
             HostContents::Recording { commands, .. } => {
@@ -226,7 +217,7 @@ impl CommandBuffer for HostCommandBuffer {
         let HostContents::Executable(program) = &self.state else {
             return Err(errors::enqueue_before_finalize());
         };
-        let queue = queue.as_any().downcast_ref::<HostQueue>();
+        let queue = queue.downcast_ref::<HostQueue>();
         let queue =
             queue.filter(|queue| queue.device() == self.device).ok_or_else(|| errors::foreign("queue"))?;
         let commands = EnqueuedCommands::Program(Arc::clone(program));
@@ -263,7 +254,7 @@ impl CommandBuffer for HostCommandBuffer {
         let HostContents::Executable(program) = &mut self.state else {
             return Err(errors::update_before_finalize());
         };
-        let other = other.as_any().downcast_ref::<Self>().filter(|other| other.device == self.device);
+        let other = other.downcast_ref::<Self>().filter(|other| other.device == self.device);
         // The order is the same, so the object that holds it, and the progress of a run, is kept.
         let new = match &other.ok_or_else(|| errors::foreign("command-buffer"))?.state {
             HostContents::Recording { commands, .. } => program.with_commands(commands.clone()),

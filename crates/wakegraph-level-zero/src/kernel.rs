@@ -4,7 +4,6 @@
 //! time. So every recorded launch has a handle of its own, set once.
 #![expect(unsafe_code, reason = "calls the driver")]
 
-use std::any::Any;
 use std::ffi::{CString, c_void};
 use std::ptr;
 use std::sync::{Arc, OnceLock};
@@ -140,7 +139,6 @@ impl LevelZeroKernel {
     /// The kernel, if `device` can launch it.
     pub(super) fn of<'a>(kernel: &'a dyn Kernel, device: &LevelZeroContext) -> Result<&'a Self> {
         kernel
-            .as_any()
             .downcast_ref::<Self>()
             .filter(|kernel| {
                 kernel.context.shares_memory_with(device) && kernel.context.device == device.device
@@ -339,10 +337,6 @@ fn largest_divisor(number: usize, most: usize) -> usize {
 }
 
 impl Kernel for LevelZeroKernel {
-    fn as_any(&self) -> &dyn Any {
-        self
-    }
-
     fn name(&self) -> &str {
         &self.declaration.name
     }

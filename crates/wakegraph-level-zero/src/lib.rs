@@ -46,7 +46,6 @@ mod sys;
 #[cfg(test)]
 mod tests;
 
-use std::any::Any;
 use std::num::NonZeroUsize;
 use std::sync::Arc;
 
@@ -147,10 +146,6 @@ impl LevelZeroDevice {
 // memory is the driver's, zeroed, and lives as long as its object; work starts after its wait list;
 // and an event is final once the driver says so of the last command.
 unsafe impl Device for LevelZeroDevice {
-    fn as_any(&self) -> &dyn Any {
-        self
-    }
-
     fn info(&self) -> &DeviceInfo {
         &self.context.info
     }
@@ -201,14 +196,11 @@ unsafe impl Device for LevelZeroDevice {
 
     /// Memory does not leave its driver.
     fn can_access(&self, memory: &dyn Memory) -> bool {
-        memory
-            .as_any()
-            .downcast_ref::<LevelZeroMemory>()
-            .is_some_and(|memory| memory.is_open_to(&self.context))
+        memory.downcast_ref::<LevelZeroMemory>().is_some_and(|memory| memory.is_open_to(&self.context))
     }
 
     fn can_wait_for(&self, other: &dyn Device) -> bool {
-        let other = other.as_any().downcast_ref::<Self>();
+        let other = other.downcast_ref::<Self>();
         other.is_some_and(|other| self.context.can_wait_for(&other.context))
     }
 

@@ -2,7 +2,6 @@
 //! runs once, the user's own calls, and a signal alone.
 #![expect(unsafe_code, reason = "implements enqueues, whose safety is the caller's to keep")]
 
-use std::any::Any;
 use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -64,7 +63,7 @@ impl LevelZeroQueue {
 
     /// The queue behind `queue`, if it is one of `device`.
     pub(super) fn of<'a>(queue: &'a dyn Queue, device: &LevelZeroContext) -> Result<&'a Self> {
-        let queue = queue.as_any().downcast_ref::<Self>();
+        let queue = queue.downcast_ref::<Self>();
         queue.filter(|queue| queue.context.info.id == device.info.id).ok_or_else(|| foreign("queue"))
     }
 
@@ -195,10 +194,6 @@ impl LastEnqueue {
 }
 
 impl Queue for LevelZeroQueue {
-    fn as_any(&self) -> &dyn Any {
-        self
-    }
-
     fn device(&self) -> DeviceId {
         self.context.info.id
     }
@@ -536,10 +531,6 @@ impl LevelZeroCommandBuffer {
 }
 
 impl CommandBuffer for LevelZeroCommandBuffer {
-    fn as_any(&self) -> &dyn Any {
-        self
-    }
-
     fn info(&self) -> CommandBufferInfo {
         let lowering = self.context.lowering;
         let reason = match (self.context.options.lowering, lowering) {
@@ -597,7 +588,7 @@ impl CommandBuffer for LevelZeroCommandBuffer {
     }
 
     fn update_from(&mut self, other: &dyn CommandBuffer) -> Result<()> {
-        let other = other.as_any().downcast_ref::<Self>();
+        let other = other.downcast_ref::<Self>();
         let other = other.filter(|other| Arc::ptr_eq(&other.context, &self.context));
         let other = other.ok_or_else(|| errors::foreign("command-buffer"))?;
         let updated = self.recorded.update_from(&self.context, &other.recorded);

@@ -4,7 +4,6 @@
 //! several threads to set them at once. So every launch has an instance of its own, set once.
 #![expect(unsafe_code, reason = "calls the driver")]
 
-use std::any::Any;
 use std::borrow::Cow;
 use std::ffi::{CString, c_void};
 use std::ptr;
@@ -109,7 +108,6 @@ impl OpenclKernel {
     /// The kernel, if `device` can launch it.
     pub(super) fn of<'a>(kernel: &'a dyn Kernel, device: &OpenclContext) -> Result<&'a Self> {
         kernel
-            .as_any()
             .downcast_ref::<Self>()
             .filter(|kernel| kernel.context.shares_memory_with(device) && kernel.context.id == device.id)
             .ok_or_else(|| foreign("kernel"))
@@ -273,10 +271,6 @@ fn address(
 }
 
 impl Kernel for OpenclKernel {
-    fn as_any(&self) -> &dyn Any {
-        self
-    }
-
     fn name(&self) -> &str {
         &self.declaration.name
     }

@@ -57,7 +57,6 @@ mod sys;
 #[cfg(test)]
 mod tests;
 
-use std::any::Any;
 use std::ffi::c_void;
 use std::num::NonZeroUsize;
 use std::ptr;
@@ -240,10 +239,6 @@ impl OpenclDevice {
 // lives as long as its object, the driver starts work after its wait list, and an event is complete
 // once the driver reports that for the last command.
 unsafe impl Device for OpenclDevice {
-    fn as_any(&self) -> &dyn Any {
-        self
-    }
-
     fn info(&self) -> &DeviceInfo {
         &self.context.info
     }
@@ -308,14 +303,11 @@ unsafe impl Device for OpenclDevice {
 
     /// Memory does not leave its context.
     fn can_access(&self, memory: &dyn Memory) -> bool {
-        memory.as_any().downcast_ref::<OpenclMemory>().is_some_and(|memory| memory.is_in(&self.context))
+        memory.downcast_ref::<OpenclMemory>().is_some_and(|memory| memory.is_in(&self.context))
     }
 
     fn can_wait_for(&self, other: &dyn Device) -> bool {
-        other
-            .as_any()
-            .downcast_ref::<Self>()
-            .is_some_and(|other| other.context.shares_memory_with(&self.context))
+        other.downcast_ref::<Self>().is_some_and(|other| other.context.shares_memory_with(&self.context))
     }
 
     /// Parts of equally many compute units. They share a context with each other, not with the whole device.

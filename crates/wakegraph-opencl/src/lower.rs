@@ -117,7 +117,7 @@ impl OpenclLowering<'_> {
         operations: &mut Operations<OpenclOperation>,
     ) -> Result<MemoryView> {
         let context = self.context;
-        let own = view.memory().as_any().downcast_ref::<OpenclMemory>();
+        let own = view.memory().downcast_ref::<OpenclMemory>();
         let is_plain = !own.is_some_and(|own| own.is_in(context));
         let (false, true, CopySide::Host(start)) =
             (context.features.defers_writes, is_plain, self.side(view)?)
@@ -174,7 +174,7 @@ impl OpenclLowering<'_> {
 
     fn side(&self, view: &MemoryView) -> Result<CopySide> {
         let memory = view.memory();
-        let own = memory.as_any().downcast_ref::<OpenclMemory>();
+        let own = memory.downcast_ref::<OpenclMemory>();
         if let Some(buffer) = own.and_then(|own| own.buffer_in(self.context)) {
             return Ok(CopySide::Buffer(buffer.clone()));
         }

@@ -2,7 +2,6 @@
 //! user's own calls.
 #![expect(unsafe_code, reason = "implements enqueues, whose safety is the caller's to keep")]
 
-use std::any::Any;
 use std::sync::{Arc, OnceLock};
 
 use parking_lot::Mutex;
@@ -61,7 +60,7 @@ impl OpenclQueue {
 
     /// The queue behind `queue`, if it is one of `device`.
     pub(super) fn of<'a>(queue: &'a dyn Queue, device: &OpenclContext) -> Result<&'a Self> {
-        let queue = queue.as_any().downcast_ref::<Self>();
+        let queue = queue.downcast_ref::<Self>();
         queue.filter(|queue| queue.context.info.id == device.info.id).ok_or_else(|| foreign("queue"))
     }
 
@@ -283,10 +282,6 @@ impl OpenclWaitList {
 }
 
 impl Queue for OpenclQueue {
-    fn as_any(&self) -> &dyn Any {
-        self
-    }
-
     fn device(&self) -> DeviceId {
         self.context.info.id
     }
@@ -489,10 +484,6 @@ impl OpenclCommandBuffer {
 }
 
 impl CommandBuffer for OpenclCommandBuffer {
-    fn as_any(&self) -> &dyn Any {
-        self
-    }
-
     fn info(&self) -> CommandBufferInfo {
         let (lowering, reason) = match (self.recorded.is_finalized(), &self.recording) {
             (false, _) => ("recording", ""),
@@ -553,7 +544,7 @@ impl CommandBuffer for OpenclCommandBuffer {
     }
 
     fn update_from(&mut self, other: &dyn CommandBuffer) -> Result<()> {
-        let other = other.as_any().downcast_ref::<Self>();
+        let other = other.downcast_ref::<Self>();
         let other = other.filter(|other| Arc::ptr_eq(&other.context, &self.context));
         let other = other.ok_or_else(|| errors::foreign("command-buffer"))?;
         let updated = self.recorded.update_from(&self.context, &other.recorded);

@@ -1,7 +1,6 @@
 //! Host memory that a device keeps for later host buffers, as pinning memory takes milliseconds.
 #![expect(unsafe_code, reason = "hands on the memory of a backend")]
 
-use std::any::Any;
 use std::collections::BTreeMap;
 use std::ptr::NonNull;
 use std::sync::{Arc, Weak};
@@ -197,8 +196,8 @@ impl PooledMemory {
 }
 
 impl Memory for PooledMemory {
-    fn as_any(&self) -> &dyn Any {
-        self.memory().as_any()
+    fn wrapped(&self) -> Option<&dyn Memory> {
+        Some(self.memory())
     }
 
     fn resource(&self) -> ResourceId {

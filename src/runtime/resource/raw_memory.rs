@@ -1,7 +1,6 @@
 //! Memory and events of other libraries, known by addresses or by the driver's handles.
 #![expect(unsafe_code, reason = "wraps addresses that the caller vouches for")]
 
-use std::any::Any;
 use std::ffi::c_void;
 use std::fmt::{self, Debug};
 use std::ptr::NonNull;
@@ -154,7 +153,7 @@ impl<T: Pod> Buffer<T> {
 impl View {
     /// Whether it is known by its address only.
     pub(crate) fn is_raw(&self) -> bool {
-        self.allocation.memory().as_any().is::<RawMemory>()
+        self.allocation.memory().downcast_ref::<RawMemory>().is_some()
     }
 
     /// Checks that `device` may take the memory by its address, if there is nothing else to tell it by: a
@@ -186,10 +185,6 @@ fn no_access() -> Error {
 }
 
 impl Memory for RawMemory {
-    fn as_any(&self) -> &dyn Any {
-        self
-    }
-
     fn resource(&self) -> ResourceId {
         self.resource
     }

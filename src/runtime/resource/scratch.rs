@@ -5,7 +5,6 @@
 //! plan gives each a place in one allocation a device, and its commands are recorded with that
 //! instead. Several executables can share these allocations in an arena.
 
-use std::any::Any;
 use std::collections::{HashMap, HashSet};
 use std::fmt::{self, Debug};
 use std::ptr::NonNull;
@@ -56,7 +55,7 @@ impl ScratchMemory {
 
     /// The scratch memory behind an allocation, if it is that.
     pub(crate) fn of(allocation: &Allocation) -> Option<&Self> {
-        allocation.memory().as_any().downcast_ref()
+        allocation.memory().downcast_ref()
     }
 
     fn no_bytes() -> Error {
@@ -70,10 +69,6 @@ impl ScratchMemory {
 
 #[expect(unsafe_code, reason = "implements accesses whose safety is the caller's to keep")]
 impl Memory for ScratchMemory {
-    fn as_any(&self) -> &dyn Any {
-        self
-    }
-
     fn resource(&self) -> ResourceId {
         self.resource
     }

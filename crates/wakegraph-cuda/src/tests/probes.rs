@@ -450,7 +450,7 @@ fn programmatic_edges_of_kernels_that_are_disabled() {
 fn the_capability_that_code_is_for() {
     let probe = Probe::new();
     let version = |kernel: &Arc<dyn Kernel>| {
-        let function = &kernel.as_any().downcast_ref::<CudaKernel>().unwrap().function;
+        let function = &kernel.downcast_ref::<CudaKernel>().unwrap().function;
         function.attribute(CU_FUNC_ATTRIBUTE_PTX_VERSION).unwrap()
     };
     let _bound = probe.device.inner().context.bind().unwrap();

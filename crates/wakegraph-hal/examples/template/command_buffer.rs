@@ -3,8 +3,6 @@
 //! graph behind what is in flight.
 #![expect(unsafe_code, reason = "implements enqueues, whose safety is the caller's to keep")]
 
-use std::any::Any;
-
 use wakegraph_hal::support::errors;
 use wakegraph_hal::{
     Appended, Command, CommandBuffer, CommandBufferDesc, CommandBufferId, CommandBufferInfo,
@@ -36,10 +34,6 @@ impl TemplateCommandBuffer {
 }
 
 impl CommandBuffer for TemplateCommandBuffer {
-    fn as_any(&self) -> &dyn Any {
-        self
-    }
-
     fn info(&self) -> CommandBufferInfo {
         CommandBufferInfo {
             id: self.id,
@@ -70,7 +64,7 @@ impl CommandBuffer for TemplateCommandBuffer {
 
     unsafe fn enqueue(&self, queue: &dyn Queue, wait: WaitList<'_>, signal: Signal<'_>) -> Result<()> {
         self.expect(CommandBufferState::Executable, errors::enqueue_before_finalize)?;
-        let queue = queue.as_any().downcast_ref::<TemplateQueue>();
+        let queue = queue.downcast_ref::<TemplateQueue>();
         let queue =
             queue.filter(|queue| queue.device() == self.device).ok_or_else(|| errors::foreign("queue"))?;
         let timed_commands = self.desc.profiling.then_some(self.commands.len());
@@ -92,7 +86,7 @@ impl CommandBuffer for TemplateCommandBuffer {
 
     fn update_from(&mut self, other: &dyn CommandBuffer) -> Result<()> {
         self.expect(CommandBufferState::Executable, errors::update_before_finalize)?;
-        let other = other.as_any().downcast_ref::<Self>().filter(|other| other.device == self.device);
+        let other = other.downcast_ref::<Self>().filter(|other| other.device == self.device);
         self.commands = other.ok_or_else(|| errors::foreign("command-buffer"))?.commands.clone();
         Ok(())
     }

@@ -3,7 +3,6 @@
 //! and map a lost device to `DeviceLost`.
 #![expect(unsafe_code, reason = "vouches for the backend")]
 
-use std::any::Any;
 use std::num::NonZeroUsize;
 use std::sync::Arc;
 use std::time::Instant;
@@ -76,10 +75,6 @@ impl TemplateDevice {
 
 // SAFETY: memory is heap memory that lives as long as its object, and no command touches any.
 unsafe impl Device for TemplateDevice {
-    fn as_any(&self) -> &dyn Any {
-        self
-    }
-
     fn info(&self) -> &DeviceInfo {
         &self.info
     }

@@ -1,8 +1,6 @@
 //! Kernels. **Fill in:** take the first variant of the sources that the device understands, compile it, and
 //! keep the driver's module and function.
 
-use std::any::Any;
-
 use wakegraph_hal::{Kernel, KernelDesc, Param};
 
 /// A signature without code.
@@ -20,10 +18,6 @@ impl TemplateKernel {
 }
 
 impl Kernel for TemplateKernel {
-    fn as_any(&self) -> &dyn Any {
-        self
-    }
-
     fn name(&self) -> &str {
         &self.name
     }

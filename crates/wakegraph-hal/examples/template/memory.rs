@@ -2,7 +2,6 @@
 //! where the host can really see the memory.
 #![expect(unsafe_code, reason = "hands out what the trait's contract says is the caller's to order")]
 
-use std::any::Any;
 use std::ptr::NonNull;
 
 use wakegraph_hal::support::memory::HeapBlock;
@@ -25,10 +24,6 @@ impl TemplateMemory {
 }
 
 impl Memory for TemplateMemory {
-    fn as_any(&self) -> &dyn Any {
-        self
-    }
-
     fn resource(&self) -> ResourceId {
         self.resource
     }

@@ -2,7 +2,6 @@
 //! driver's event, whose `status` queries it every time. A dropped queue outlives its work.
 #![expect(unsafe_code, reason = "implements enqueues, whose safety is the caller's to keep")]
 
-use std::any::Any;
 use std::ptr;
 use std::sync::{Arc, LazyLock};
 use std::time::{Duration, Instant};
@@ -50,7 +49,7 @@ impl TemplateQueue {
     }
 
     fn own<'a>(&self, event: &'a dyn Event) -> Option<&'a TemplateEvent> {
-        event.as_any().downcast_ref::<TemplateEvent>().filter(|event| event.device() == self.device)
+        event.downcast_ref::<TemplateEvent>().filter(|event| event.device() == self.device)
     }
 }
 
@@ -82,10 +81,6 @@ fn profile(commands: usize) -> EventProfile {
 }
 
 impl Queue for TemplateQueue {
-    fn as_any(&self) -> &dyn Any {
-        self
-    }
-
     fn device(&self) -> DeviceId {
         self.device
     }
@@ -126,10 +121,6 @@ impl TemplateEvent {
 }
 
 impl Event for TemplateEvent {
-    fn as_any(&self) -> &dyn Any {
-        self
-    }
-
     fn device(&self) -> DeviceId {
         self.device
     }

@@ -1,7 +1,6 @@
 //! The fake device with its memory and kernels, and the control over it.
 #![expect(unsafe_code, reason = "vouches for the fake, and hands out memory that the caller orders")]
 
-use std::any::Any;
 use std::fmt::{self, Debug};
 use std::num::NonZeroUsize;
 use std::ptr::NonNull;
@@ -50,10 +49,6 @@ impl FakeDevice {
 
 // SAFETY: memory is heap memory, which lives as long as its object, and no command touches any.
 unsafe impl Device for FakeDevice {
-    fn as_any(&self) -> &dyn Any {
-        self
-    }
-
     fn info(&self) -> &DeviceInfo {
         &self.info
     }
@@ -109,7 +104,7 @@ unsafe impl Device for FakeDevice {
     }
 
     fn can_wait_for(&self, other: &dyn Device) -> bool {
-        self.options.peers && other.as_any().is::<Self>() || other.info().id == self.info.id
+        self.options.peers && other.downcast_ref::<Self>().is_some() || other.info().id == self.info.id
     }
 
     fn sub_devices(&self, count: NonZeroUsize) -> Result<Vec<Arc<dyn Device>>> {
@@ -143,7 +138,7 @@ impl FakeControl {
     /// queue, earlier enqueues of its command-buffer and its wait list hold it back. Returns false
     /// when there is none.
     pub fn complete_next(&self, queue: Option<&dyn Queue>) -> bool {
-        match queue.map(|queue| queue.as_any().downcast_ref::<FakeQueue>()) {
+        match queue.map(|queue| queue.downcast_ref::<FakeQueue>()) {
             None => self.0.complete_next(None),
             Some(Some(queue)) => self.0.complete_next(Some(queue.id())),
             Some(None) => false,
@@ -181,7 +176,7 @@ impl FakeControl {
     /// Fails what signals this event at once, also before what it waits for. Returns false when it is not
     /// pending.
     pub fn fail(&self, event: &dyn Event, error: Error) -> bool {
-        let event = event.as_any().downcast_ref::<FakeEvent>();
+        let event = event.downcast_ref::<FakeEvent>();
         event.is_some_and(|event| self.0.fail(event.completion(), error))
     }
 
@@ -204,7 +199,7 @@ impl FakeControl {
 
     /// Whether the device may be running what signals this event: it is pending, and nothing holds it back.
     pub fn may_run(&self, event: &dyn Event) -> bool {
-        let event = event.as_any().downcast_ref::<FakeEvent>();
+        let event = event.downcast_ref::<FakeEvent>();
         event.is_some_and(|event| self.0.may_run(event.completion()))
     }
 
@@ -238,10 +233,6 @@ struct FakeMemory {
 }
 
 impl Memory for FakeMemory {
-    fn as_any(&self) -> &dyn Any {
-        self
-    }
-
     fn resource(&self) -> ResourceId {
         self.resource
     }
@@ -289,10 +280,6 @@ struct FakeKernel {
 }
 
 impl Kernel for FakeKernel {
-    fn as_any(&self) -> &dyn Any {
-        self
-    }
-
     fn name(&self) -> &str {
         &self.name
     }

@@ -1,7 +1,6 @@
 //! Queues, command-buffers and events of a fake device. The schedule completes what is enqueued.
 #![expect(unsafe_code, reason = "implements enqueues, whose safety is the caller's to keep")]
 
-use std::any::Any;
 use std::ptr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -48,7 +47,7 @@ impl FakeQueue {
         signal: Signal<'_>,
     ) -> Result<()> {
         let known = |event: &dyn Event, any: bool| {
-            let event = event.as_any().downcast_ref::<FakeEvent>()?;
+            let event = event.downcast_ref::<FakeEvent>()?;
             (any || event.device() == self.device).then(|| Arc::clone(event.completion()))
         };
         let event = known(&**signal.event, false).ok_or_else(|| errors::foreign("event"))?;
@@ -70,10 +69,6 @@ impl FakeQueue {
 }
 
 impl Queue for FakeQueue {
-    fn as_any(&self) -> &dyn Any {
-        self
-    }
-
     fn device(&self) -> DeviceId {
         self.device
     }
@@ -93,7 +88,7 @@ impl Queue for FakeQueue {
         let (mut count, mut failure) = (0, None);
         for buffer in buffers {
             let own: Arc<dyn Event> = Arc::new(FakeEvent::new(self.device, &self.schedule));
-            let buffer = buffer.as_any().downcast_ref::<FakeCommandBuffer>();
+            let buffer = buffer.downcast_ref::<FakeCommandBuffer>();
             let buffer = buffer.ok_or_else(|| errors::foreign("command-buffer"));
             match buffer.and_then(|buffer| buffer.submit(self, WaitList::NONE, Signal::new(&own))) {
                 Ok(()) => count += 1,
@@ -178,10 +173,6 @@ impl FakeCommandBuffer {
 }
 
 impl CommandBuffer for FakeCommandBuffer {
-    fn as_any(&self) -> &dyn Any {
-        self
-    }
-
     fn info(&self) -> CommandBufferInfo {
         CommandBufferInfo {
             id: self.id,
@@ -219,7 +210,7 @@ impl CommandBuffer for FakeCommandBuffer {
 
     unsafe fn enqueue(&self, queue: &dyn Queue, wait: WaitList<'_>, signal: Signal<'_>) -> Result<()> {
         self.schedule.log(|| format!("enqueue {}", described(wait, &signal)));
-        let queue = queue.as_any().downcast_ref::<FakeQueue>();
+        let queue = queue.downcast_ref::<FakeQueue>();
         self.submit(queue.ok_or_else(|| errors::foreign("queue"))?, wait, signal)
     }
 
@@ -240,7 +231,7 @@ impl CommandBuffer for FakeCommandBuffer {
 
     fn update_from(&mut self, other: &dyn CommandBuffer) -> Result<()> {
         self.expect(CommandBufferState::Executable, errors::update_before_finalize)?;
-        let theirs = other.as_any().downcast_ref::<Self>().filter(|other| other.device == self.device);
+        let theirs = other.downcast_ref::<Self>().filter(|other| other.device == self.device);
         let theirs = theirs.ok_or_else(|| errors::foreign("command-buffer"))?;
         self.schedule.change()?;
         self.schedule.log(|| format!("update from a buffer of {}", theirs.commands.len()));
@@ -268,10 +259,6 @@ impl FakeEvent {
 }
 
 impl Event for FakeEvent {
-    fn as_any(&self) -> &dyn Any {
-        self
-    }
-
     fn device(&self) -> DeviceId {
         self.device
     }

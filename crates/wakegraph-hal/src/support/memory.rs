@@ -14,7 +14,6 @@ use crate::{
     Result, UsmPointer,
 };
 use std::alloc::{self, Layout};
-use std::any::Any;
 use std::ffi::c_void;
 use std::fmt::Debug;
 use std::ops::Deref;
@@ -90,15 +89,11 @@ impl<A: DriverAllocation> DriverMemory<A> {
 
     /// The memory behind a view, if this backend made it.
     pub fn of(view: &MemoryView) -> Result<&Self> {
-        view.memory().as_any().downcast_ref().ok_or_else(|| foreign("memory"))
+        view.memory().downcast_ref().ok_or_else(|| foreign("memory"))
     }
 }
 
 impl<A: DriverAllocation> Memory for DriverMemory<A> {
-    fn as_any(&self) -> &dyn Any {
-        self
-    }
-
     fn resource(&self) -> ResourceId {
         self.resource
     }

@@ -5,7 +5,6 @@
 //! has an [`EnqueueOutcome`] and the [`Dependencies`] whose results it needs. Chains of them have any
 //! length, so they are settled and dropped without recursion.
 
-use std::any::Any;
 use std::fmt::Debug;
 use std::sync::{Arc, OnceLock};
 use std::thread;
@@ -365,22 +364,18 @@ impl<S: DriverSignal> SignalEvent<S> {
 
     /// The event behind `event`, if it is one of this device.
     pub fn of<'a>(event: &'a Arc<dyn Event>, device: &S::Context) -> Result<&'a Self> {
-        let event = event.as_any().downcast_ref::<Self>();
+        let event = event.downcast_ref::<Self>();
         event.filter(|event| event.device() == device.id()).ok_or_else(|| errors::foreign("event"))
     }
 
     /// The last signal of an event in a wait list, if it is one of a device that `can_wait` allows.
     pub fn awaited(event: &dyn Event, can_wait: impl FnOnce(&S::Context) -> bool) -> Result<&LastSignal<S>> {
-        let event = event.as_any().downcast_ref::<Self>().filter(|event| can_wait(&event.context));
+        let event = event.downcast_ref::<Self>().filter(|event| can_wait(&event.context));
         Ok(&event.ok_or_else(errors::foreign_wait)?.signal)
     }
 }
 
 impl<S: DriverSignal> Event for SignalEvent<S> {
-    fn as_any(&self) -> &dyn Any {
-        self
-    }
-
     fn device(&self) -> DeviceId {
         self.context.id()
     }
@@ -497,10 +492,6 @@ mod tests {
     struct FakeEvent(LastSignal<FakeSignal>);
 
     impl Event for FakeEvent {
-        fn as_any(&self) -> &dyn Any {
-            self
-        }
-
         fn device(&self) -> DeviceId {
             DeviceId::from_raw(0)
         }
@@ -523,7 +514,7 @@ mod tests {
     }
 
     fn resolved(wait: WaitList<'_>) -> Result<ResolvedWaitList<FakeSignal>> {
-        ResolvedWaitList::of(wait, |event| Ok(&event.as_any().downcast_ref::<FakeEvent>().unwrap().0))
+        ResolvedWaitList::of(wait, |event| Ok(&event.downcast_ref::<FakeEvent>().unwrap().0))
     }
 
     #[test]

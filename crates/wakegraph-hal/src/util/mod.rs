@@ -76,6 +76,19 @@ impl<T: Default> OnDemand<T> {
     }
 }
 
+/// Generates the method by which a backend recognises its own objects behind a trait of the contract.
+macro_rules! downcast {
+    ($object:ident) => {
+        impl dyn $object {
+            /// Returns the object as the type that a backend has for it; `None` for an object of others.
+            pub fn downcast_ref<T: Any>(&self) -> Option<&T> {
+                let object: &dyn Any = self;
+                object.downcast_ref()
+            }
+        }
+    };
+}
+
 /// Generates a builder method for each field, with the comment above it, or else a link to the field.
 /// After `const`, the methods are `const fn`s; otherwise the argument is converted to the type of the
 /// field.

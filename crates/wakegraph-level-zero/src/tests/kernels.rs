@@ -43,7 +43,7 @@ fn kernels_of_the_dialect_take_their_arguments() {
         let params = params(&[VALUE, BUFFER, LOCAL]);
         let kernel = device.create_kernel(&KernelDesc::new("scale", &params, &sources)).unwrap();
         assert!(kernel.max_work_group_size() >= 8);
-        let context = &device.as_any().downcast_ref::<LevelZeroDevice>().unwrap().context;
+        let context = &device.downcast_ref::<LevelZeroDevice>().unwrap().context;
         let kernel = LevelZeroKernel::of(&*kernel, context).unwrap();
         let memory = device.allocate(&MemoryDesc::new(4000, MemoryKind::Device)).unwrap();
         let args = |memory| {
@@ -76,7 +76,7 @@ fn a_source_s_own_work_group_size_is_kept() {
         let source = "kernel __attribute__((reqd_work_group_size(4, 2, 1))) void k(global float *x) {}";
         let (sources, params) = (KernelSources::new().opencl_c(source), params(&[BUFFER]));
         let kernel = device.create_kernel(&KernelDesc::new("k", &params, &sources)).unwrap();
-        let context = &device.as_any().downcast_ref::<LevelZeroDevice>().unwrap().context;
+        let context = &device.downcast_ref::<LevelZeroDevice>().unwrap().context;
         let kernel = LevelZeroKernel::of(&*kernel, context).unwrap();
         assert_eq!(kernel.shape(&Range::new([8, 8])).unwrap().group_size, [4, 2, 1]);
         for range in [Range::new([8, 8]).local([8, 1]), Range::new([6, 2])] {
@@ -118,7 +118,7 @@ fn broken_code_is_an_error_with_the_compilers_words() {
         let error = refused(&*device, "k", &[], &KernelSources::new().c("KERNEL(k, ()) { nonsense; }"));
         assert_eq!(error.kind(), ErrorKind::Driver);
         assert!(error.message().contains("nonsense"), "{error}");
-        let product = device.as_any().downcast_ref::<LevelZeroDevice>().unwrap().context.product;
+        let product = device.downcast_ref::<LevelZeroDevice>().unwrap().context.product;
         let source = "kernel void k(global int *x) { *x = 1; }";
         let whole = program::compile("k", source, Language::OpenclC30, product).unwrap();
         let load =

@@ -43,7 +43,7 @@ fn prefetches_reach_the_driver_or_keep_the_order() {
             unsafe { queue.enqueue(&Arc::new(Command::UsmPrefetch { memory }), WaitList::NONE, signal) }
                 .unwrap();
             assert!(matches!(event.wait(None), EventStatus::Complete));
-            let event = event.as_any().downcast_ref::<OpenclEvent>().unwrap();
+            let event = event.downcast_ref::<OpenclEvent>().unwrap();
             kind_of(&device, &event.signal.get().unwrap())
         };
         let (svm, usm) = (sys::CL_COMMAND_SVM_MIGRATE_MEM, sys::CL_COMMAND_MIGRATEMEM_INTEL);

@@ -4,7 +4,6 @@
 //! ([`GraphDevice::can_change`]), an update while a launch may still run makes a second instance.
 #![expect(unsafe_code, reason = "implements enqueues, whose safety the caller promises")]
 
-use std::any::Any;
 use std::sync::Arc;
 
 use parking_lot::Mutex;
@@ -50,7 +49,7 @@ impl<D: GraphDevice> GraphCommandBuffer<D> {
         buffer: &dyn CommandBuffer,
         stream: &Arc<DriverStream<D::Context>>,
     ) -> Result<Option<Error>> {
-        let buffer = buffer.as_any().downcast_ref::<Self>();
+        let buffer = buffer.downcast_ref::<Self>();
         let buffer = buffer.filter(|buffer| Arc::ptr_eq(device, &buffer.device));
         let buffer = buffer.ok_or_else(|| errors::foreign("command-buffer"))?;
         if buffer.desc.profiling {
@@ -76,10 +75,6 @@ impl<D: GraphDevice> GraphCommandBuffer<D> {
 }
 
 impl<D: GraphDevice> CommandBuffer for GraphCommandBuffer<D> {
-    fn as_any(&self) -> &dyn Any {
-        self
-    }
-
     fn info(&self) -> CommandBufferInfo {
         let state = match self.instance {
             None => CommandBufferState::Recording,
@@ -148,7 +143,7 @@ impl<D: GraphDevice> CommandBuffer for GraphCommandBuffer<D> {
     fn update_from(&mut self, other: &dyn CommandBuffer) -> Result<()> {
         let device = Arc::clone(&self.device);
         let (recording, instance) = self.parts()?;
-        let other = other.as_any().downcast_ref::<Self>();
+        let other = other.downcast_ref::<Self>();
         let other = other.filter(|other| Arc::ptr_eq(&other.device, &device));
         let other = other.ok_or_else(|| errors::foreign("command-buffer"))?;
         device.context().run(|| update_from(recording, instance, &other.recording))

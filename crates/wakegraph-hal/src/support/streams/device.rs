@@ -6,7 +6,6 @@
 //! once. The application may record or destroy its own afterwards.
 #![expect(unsafe_code, reason = "the caller vouches for enqueues, closures, handles and the backend")]
 
-use std::any::Any;
 use std::ffi::c_void;
 use std::num::NonZeroUsize;
 use std::sync::Arc;
@@ -118,10 +117,6 @@ impl<D: GpuBackend> GpuDevice<D> {
 
 // SAFETY: the backend promises it.
 unsafe impl<D: GpuBackend> Device for GpuDevice<D> {
-    fn as_any(&self) -> &dyn Any {
-        self
-    }
-
     fn info(&self) -> &DeviceInfo {
         &self.inner.parts().info
     }
@@ -197,7 +192,7 @@ unsafe impl<D: GpuBackend> Device for GpuDevice<D> {
 
     /// This device's memory, the host memory that the driver knows, and peers' memory.
     fn can_access(&self, memory: &dyn Memory) -> bool {
-        memory.as_any().downcast_ref::<StreamMemory<D>>().is_some_and(|memory| {
+        memory.downcast_ref::<StreamMemory<D>>().is_some_and(|memory| {
             let owner = &memory.device;
             Arc::ptr_eq(owner, &self.inner)
                 || memory.kind() == MemoryKind::Host
@@ -207,7 +202,7 @@ unsafe impl<D: GpuBackend> Device for GpuDevice<D> {
 
     /// A stream can wait for events of all devices of the driver.
     fn can_wait_for(&self, other: &dyn Device) -> bool {
-        other.as_any().is::<Self>()
+        other.downcast_ref::<Self>().is_some()
     }
 
     fn sub_devices(&self, count: NonZeroUsize) -> Result<Vec<Arc<dyn Device>>> {
@@ -235,7 +230,7 @@ impl<D: StreamDevice> StreamQueue<D> {
 
     /// The queue behind `queue`, if it is one of `device`.
     pub fn of<'a>(queue: &'a dyn Queue, device: &Arc<D>) -> Result<&'a Self> {
-        let queue = queue.as_any().downcast_ref::<Self>();
+        let queue = queue.downcast_ref::<Self>();
         queue.filter(|queue| Arc::ptr_eq(&queue.device, device)).ok_or_else(|| foreign("queue"))
     }
 
@@ -335,7 +330,7 @@ pub struct WaitedSignals<D: StreamDevice> {
 /// The last signals of these events.
 fn signals<D: StreamDevice>(events: &[&dyn Event]) -> Result<Signals<D>> {
     let last = |event: &&dyn Event| {
-        let event = event.as_any().downcast_ref::<StreamEvent<D>>().ok_or_else(foreign_wait)?;
+        let event = event.downcast_ref::<StreamEvent<D>>().ok_or_else(foreign_wait)?;
         event.last_signal().ok_or_else(idle_wait)
     };
     events.iter().map(last).collect()
@@ -361,10 +356,6 @@ pub trait LaunchDevice: StreamDevice<Context: CaptureContext> {
 }
 
 impl<D: LaunchDevice> Queue for StreamQueue<D> {
-    fn as_any(&self) -> &dyn Any {
-        self
-    }
-
     fn device(&self) -> DeviceId {
         self.device.id()
     }

@@ -1,7 +1,6 @@
 //! Memory, as the contract has it.
 #![expect(unsafe_code, reason = "accesses memory that the caller orders")]
 
-use std::any::Any;
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
 use std::fmt::Debug;
@@ -150,7 +149,7 @@ impl<D: MemoryDevice> StreamMemory<D> {
 
     /// The address at which a view begins. Kernels take the driver's memory only.
     pub fn address_of(view: &MemoryView) -> Result<u64> {
-        let memory = view.memory().as_any().downcast_ref::<Self>();
+        let memory = view.memory().downcast_ref::<Self>();
         Ok(memory.ok_or_else(|| errors::foreign("memory"))?.address() + view.offset() as u64)
     }
 
@@ -267,15 +266,11 @@ impl<D: MemoryDevice> Drop for PinnedMemory<D> {
 
 /// Where host memory of another backend begins.
 fn foreign_start<D: MemoryDevice>(memory: &Arc<dyn Memory>) -> Option<NonNull<u8>> {
-    let is_foreign = memory.kind() == MemoryKind::Host && !memory.as_any().is::<StreamMemory<D>>();
+    let is_foreign = memory.kind() == MemoryKind::Host && memory.downcast_ref::<StreamMemory<D>>().is_none();
     memory.host_ptr().filter(|_| is_foreign)
 }
 
 impl<D: MemoryDevice> Memory for StreamMemory<D> {
-    fn as_any(&self) -> &dyn Any {
-        self
-    }
-
     fn resource(&self) -> ResourceId {
         self.resource
     }

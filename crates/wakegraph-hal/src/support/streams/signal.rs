@@ -324,7 +324,7 @@ impl<D: StreamDevice> StreamEvent<D> {
 
     /// The event behind `event`, if it is one of `device`.
     pub(super) fn of<'a>(event: &'a dyn Event, device: &Arc<D>) -> Result<&'a Self> {
-        let event = event.as_any().downcast_ref::<Self>();
+        let event = event.downcast_ref::<Self>();
         event.filter(|event| Arc::ptr_eq(&event.device, device)).ok_or_else(|| errors::foreign("event"))
     }
 
@@ -357,10 +357,6 @@ impl<D: StreamDevice> StreamEvent<D> {
 }
 
 impl<D: StreamDevice> Event for StreamEvent<D> {
-    fn as_any(&self) -> &dyn Any {
-        self
-    }
-
     fn device(&self) -> DeviceId {
         self.device.id()
     }

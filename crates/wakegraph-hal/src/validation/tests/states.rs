@@ -8,7 +8,7 @@ use crate::{CommandBufferState, CommandUpdate, Notification, Notify};
 #[test]
 fn the_backend_is_asked_about_its_own_devices() {
     let this = Fixture::new();
-    assert!(this.device.inner().as_any().is::<FakeDevice>());
+    assert!(this.device.inner().downcast_ref::<FakeDevice>().is_some());
     assert!(this.device.can_wait_for(&Fixture::new().device));
 }
 
