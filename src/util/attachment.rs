@@ -1,28 +1,13 @@
-//! Values that a higher layer keeps with objects of a lower layer, which knows nothing of them.
+//! Types that a lower layer keeps and a higher layer defines.
 
-use std::any::Any;
-use std::fmt::{self, Debug};
-use std::sync::OnceLock;
-
-/// A slot for one value of one type, made when it is asked for the first time.
+/// The name of a type that a higher layer defines, so that a lower layer can have a field of it.
 ///
-/// The object that has the slot drops the value.
-#[derive(Default)]
-pub(crate) struct Attachment(OnceLock<Box<dyn Any + Send + Sync>>);
-
-impl Attachment {
-    /// The value.
-    ///
-    /// # Panics
-    /// Panics if the slot is used for two types. Each slot says which module uses it.
-    pub(crate) fn get_or_default<T: Default + Send + Sync + 'static>(&self) -> &T {
-        let value = self.0.get_or_init(|| Box::new(T::default()));
-        value.downcast_ref().expect("one module uses the slot, for one type")
-    }
+/// The lower layer declares a type without values and names its field [`Attached`] to it. The higher layer
+/// implements this trait for that type, once. So the compiler knows the field's type, and the lower layer's
+/// source names nothing above it.
+pub(crate) trait Attachment {
+    type Value;
 }
 
-impl Debug for Attachment {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Attachment").field("is_used", &self.0.get().is_some()).finish()
-    }
-}
+/// The type that a higher layer has given to the attachment `A`.
+pub(crate) type Attached<A> = <A as Attachment>::Value;

@@ -1,6 +1,5 @@
 //! The core of an executable: what its handles and runs share, and its state from submission to submission.
 
-use std::any::Any;
 use std::mem;
 use std::ops::Deref;
 use std::sync::{Arc, OnceLock};
@@ -16,6 +15,7 @@ use crate::runtime::resource::allocation::Allocation;
 use crate::runtime::resource::device::Device;
 use crate::runtime::resource::scratch::Places;
 use crate::util::AdaptiveSpin;
+use crate::util::attachment::Attached;
 use crate::util::deferred_drop::{drop_later, drop_unless_nested};
 
 /// Tells executables apart; never reused.
@@ -30,6 +30,9 @@ impl ExecutableId {
     }
 }
 
+/// State that updates of an executable need, which `finalize::updatable` defines.
+pub(crate) enum UpdateState {}
+
 /// The state that all handles and runs of one executable share.
 pub(crate) struct ExecutableInner {
     pub(crate) id: ExecutableId,
@@ -40,9 +43,8 @@ pub(crate) struct ExecutableInner {
     pub(crate) scratch: Arc<Places>,
     /// Device memory when it was finalized: each allocation, with its bytes.
     pub(crate) device_memory: Box<[(ResourceId, u64)]>,
-    /// The state of updates, if there can be some; then it keeps the memory alive. Belongs to
-    /// `finalize::updatable`.
-    pub(crate) updatable: Option<Box<dyn Any + Send + Sync>>,
+    /// There if the executable can be updated; then it keeps the memory alive.
+    pub(crate) updatable: Option<Box<Attached<UpdateState>>>,
     /// Why it must not run any more: an update could not be taken back, or a device was lost that may still
     /// run it.
     pub(crate) broken: OnceLock<Error>,
@@ -145,7 +147,7 @@ struct ExecutableResources {
     _partitions: Partitions,
     _allocations: Box<[Arc<Allocation>]>,
     _scratch: Arc<Places>,
-    _updatable: Option<Box<dyn Any + Send + Sync>>,
+    _updatable: Option<Box<Attached<UpdateState>>>,
     _state: ExecutableState,
 }
 

@@ -20,7 +20,8 @@ use crate::runtime::execution::deadline;
 use crate::runtime::execution::executable::ExecutableInner;
 use crate::runtime::execution::progress::SubmissionProgress;
 use crate::runtime::execution::run::Run;
-use crate::runtime::resource::device::Device;
+use crate::runtime::resource::device::{Device, DeviceWork};
+use crate::util::attachment::Attachment;
 use crate::util::fork;
 
 /// An executable or a queue.
@@ -35,12 +36,13 @@ impl RunSource for ExecutableInner {
     }
 }
 
+impl Attachment for DeviceWork {
+    type Value = Mutex<Sources>;
+}
+
 /// The executables and queues that may have runs on a device.
 #[derive(Default)]
-struct DeviceWork(Mutex<Sources>);
-
-#[derive(Default)]
-struct Sources {
+pub(crate) struct Sources {
     sources: Vec<Weak<dyn RunSource>>,
     /// Runs of queues that were dropped.
     runs: Vec<Weak<Run>>,
@@ -55,20 +57,16 @@ fn make_room<T: ?Sized>(list: &mut Vec<Weak<T>>) {
     }
 }
 
-fn work(device: &Device) -> &Mutex<Sources> {
-    &device.in_flight_attachment().get_or_default::<DeviceWork>().0
-}
-
 /// Makes a source of runs known to a device.
 pub(crate) fn add(device: &Device, source: &Arc<dyn RunSource>) {
-    let mut work = work(device).lock();
+    let mut work = device.work().lock();
     make_room(&mut work.sources);
     work.sources.push(Arc::downgrade(source));
 }
 
 /// Makes runs known whose source is dropped.
 pub(crate) fn leave(device: &Device, runs: &[Arc<Run>]) {
-    let mut work = work(device).lock();
+    let mut work = device.work().lock();
     for run in runs {
         make_room(&mut work.runs);
         work.runs.push(Arc::downgrade(run));
@@ -100,7 +98,7 @@ fn runs_on(device: &Device) -> Vec<Arc<Run>> {
         return Vec::new();
     }
     let (sources, mut runs): (Vec<_>, Vec<_>) = {
-        let work = work(device).lock();
+        let work = device.work().lock();
         let sources = work.sources.iter().filter_map(Weak::upgrade).collect();
         (sources, work.runs.iter().filter_map(Weak::upgrade).collect())
     };

@@ -7,7 +7,6 @@ pub(crate) mod options;
 pub(crate) mod updatable;
 pub(crate) mod uses;
 
-use std::any::Any;
 use std::borrow::Cow;
 use std::collections::hash_map::Entry;
 use std::collections::{BTreeMap, HashMap};
@@ -539,7 +538,7 @@ fn assemble(
         allocations: uses.into_allocations(),
         scratch,
         device_memory,
-        updatable: updatable.map(|updatable| updatable as Box<dyn Any + Send + Sync>),
+        updatable,
         broken: OnceLock::new(),
         devices: OnceLock::new(),
         state: Mutex::new(ExecutableState::default()),

@@ -1,6 +1,5 @@
 //! The record that an updatable executable keeps of the graph that it was finalized from.
 
-use std::any::Any;
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::sync::Arc;
 
@@ -11,7 +10,7 @@ use crate::graph::{self, Content};
 use crate::plan::{GraphInstance, Origin, Plan};
 use crate::runtime::builder::command::Command;
 use crate::runtime::execution::conflicts;
-use crate::runtime::execution::executable::ExecutableInner;
+use crate::runtime::execution::executable::{ExecutableInner, UpdateState};
 use crate::runtime::execution::run::{Fence, FenceGuard};
 use crate::runtime::finalize::Source;
 use crate::runtime::finalize::node_index::NodeIndex;
@@ -20,6 +19,7 @@ use crate::runtime::finalize::uses::Uses;
 use crate::runtime::resource::allocation::Allocation;
 use crate::runtime::resource::kernel::KernelCall;
 use crate::runtime::resource::scratch::{Places, PlannedUses};
+use crate::util::attachment::Attachment;
 
 /// State that updates need.
 pub(crate) struct Updatable {
@@ -27,6 +27,10 @@ pub(crate) struct Updatable {
     /// Locked while an update is applied or takes a turn, before any register or state. No code of
     /// users runs meanwhile.
     current: Mutex<CurrentGraph>,
+}
+
+impl Attachment for UpdateState {
+    type Value = Updatable;
 }
 
 /// Accesses with their allocations.
@@ -190,8 +194,7 @@ impl Updatable {
     /// # Errors
     /// [`InvalidOperation`](ErrorKind::InvalidOperation) for an executable that cannot be updated.
     pub(crate) fn of(executable: &ExecutableInner) -> Result<&Self> {
-        let updatable = executable.updatable.as_deref().and_then(<dyn Any + Send + Sync>::downcast_ref);
-        updatable.ok_or_else(|| {
+        executable.updatable.as_deref().ok_or_else(|| {
             Error::new(ErrorKind::InvalidOperation, "the executable is not updatable")
                 .help("finalize with `FinalizeOptions::new().updatable(true)`")
         })

@@ -20,7 +20,7 @@ use crate::runtime::execution::submission::{Event, Submission};
 use crate::runtime::execution::submit;
 use crate::runtime::finalize;
 use crate::runtime::queue::command::QueueCommand;
-use crate::runtime::queue::recording::{Recorder, RecordingInner, connect};
+use crate::runtime::queue::recording::{Recorder, connect};
 use crate::runtime::queue::{Barrier, Queue, QueueInner};
 use crate::runtime::resource::buffer::Buffer;
 use crate::runtime::resource::kernel::KernelCall;
@@ -140,10 +140,7 @@ impl Call<'_> {
             return Ok(true);
         }
         let Some(recording) = self.after.iter().find_map(Event::recording) else { return Ok(false) };
-        match recording.clone().as_any().downcast::<RecordingInner>() {
-            Ok(recording) => recording.join(self.queue).map(|()| true),
-            Err(_) => Err(Error::new(ErrorKind::Bug, "a recorded event without its recording")),
-        }
+        recording.join(self.queue).map(|()| true)
     }
 
     #[track_caller]
@@ -206,7 +203,7 @@ impl Call<'_> {
         };
         let order = (self.queue.is_in_order(), barrier);
         connect(graph, nodes, node, self.after, order, Location::caller());
-        Some(Event::recorded(node, recording.clone()))
+        Some(Event::recorded(node, recording.clone(), recording.refusal.clone()))
     }
 
     /// Whether the queue's device can use all the memory of a command.

@@ -18,10 +18,11 @@ use crate::runtime::execution::run::{
 };
 use crate::runtime::queue::QueueInner;
 use crate::runtime::queue::command::QueueCommand;
-use crate::runtime::resource::allocation::View;
+use crate::runtime::resource::allocation::{AllocationLoans, View};
 use crate::runtime::resource::buffer::Buffer;
 use crate::runtime::resource::raw_memory::NativeEvent;
 use crate::runtime::resource::scratch;
+use crate::util::attachment::Attachment;
 
 /// Device memory that another library may use, by the [address](Buffer::address) of the buffer: made by
 /// [`Buffer::lend`]. Submissions and guards that conflict with the use wait until the loan is dropped, and
@@ -191,9 +192,13 @@ impl<T: Pod> Loan<T> {
     }
 }
 
+impl Attachment for AllocationLoans {
+    type Value = OnceLock<Arc<QueueInner>>;
+}
+
 /// The queue on which loans of an allocation wait, and transfers of it run.
 pub(super) fn queue_of(view: &View) -> Result<&Arc<QueueInner>> {
-    let queue = view.allocation.loans.get_or_default::<OnceLock<Arc<QueueInner>>>();
+    let queue = &view.allocation.loans;
     if let Some(queue) = queue.get() {
         return Ok(queue);
     }

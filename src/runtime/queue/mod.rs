@@ -197,7 +197,7 @@ impl Debug for Queue {
 }
 
 /// The state that all handles of a queue share.
-struct QueueInner {
+pub(crate) struct QueueInner {
     id: RecordedQueueId,
     device: Device,
     order: QueueOrder,

@@ -1,6 +1,5 @@
 //! Recording: commands of queues become nodes of a graph.
 
-use std::any::Any;
 use std::fmt::{self, Debug};
 use std::panic::Location;
 use std::sync::{Arc, Weak};
@@ -15,6 +14,7 @@ use crate::runtime::execution::run::Run;
 use crate::runtime::execution::submission::{Event, EventRecording};
 use crate::runtime::queue::{Barrier, Queue, QueueInner, QueueState};
 use crate::sync::Ordering;
+use crate::util::attachment::Attachment;
 
 impl Graph {
     /// Records the commands of queues: until the guard is dropped, each becomes a node of this graph instead
@@ -142,12 +142,13 @@ impl Drop for EndOfRecording {
 }
 
 /// The state that a guard, the queues and the events of one recording share.
-pub(super) struct RecordingInner {
+pub(crate) struct RecordingInner {
     /// The contents of the graph, until the end.
     pub(super) graph: Mutex<Graph>,
     /// The queues that take part, or have; none after the end.
     queues: Mutex<Option<Vec<Weak<QueueInner>>>>,
-    refusal: Arc<Run>,
+    /// A run that has failed, with the reason why a recorded event cannot be waited for.
+    pub(super) refusal: Arc<Run>,
 }
 
 impl RecordingInner {
@@ -214,14 +215,8 @@ impl RecordingInner {
     }
 }
 
-impl EventRecording for RecordingInner {
-    fn as_any(self: Arc<Self>) -> Arc<dyn Any + Send + Sync> {
-        self
-    }
-
-    fn refusal(&self) -> &Arc<Run> {
-        &self.refusal
-    }
+impl Attachment for EventRecording {
+    type Value = RecordingInner;
 }
 
 impl Debug for RecordingInner {

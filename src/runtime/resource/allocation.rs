@@ -7,8 +7,14 @@ use wakegraph_hal as hal;
 use wakegraph_hal::{Access, AccessMode, Error, ErrorKind, Result};
 
 use crate::runtime::resource::device::Device;
-use crate::util::attachment::Attachment;
+use crate::util::attachment::Attached;
 use crate::util::metrics::Tally;
+
+/// State of an allocation in the order between submissions, which `execution::conflicts` defines.
+pub(crate) enum AllocationRegister {}
+
+/// Where loans of an allocation wait for other libraries, and transfers run, which `queue::loan` defines.
+pub(crate) enum AllocationLoans {}
 
 /// One allocation, shared by the buffers that are views of it and by the executables that use it.
 pub(crate) struct Allocation {
@@ -16,12 +22,8 @@ pub(crate) struct Allocation {
     device: Device,
     /// Whether nothing may write it, because the application shares it.
     is_read_only: bool,
-    /// State of the allocation in the order between submissions, maintained by
-    /// `execution::conflicts`.
-    pub(crate) register: Attachment,
-    /// Where loans of the allocation wait for other libraries, and transfers run, kept here by
-    /// `queue::loan`.
-    pub(crate) loans: Attachment,
+    pub(crate) register: Attached<AllocationRegister>,
+    pub(crate) loans: Attached<AllocationLoans>,
     /// Counts it among the memory of the device.
     _tally: Tally,
 }
@@ -61,7 +63,7 @@ impl Allocation {
     }
 
     fn new(device: &Device, memory: Arc<dyn hal::Memory>, tally: Tally) -> Self {
-        let (register, loans) = (Attachment::default(), Attachment::default());
+        let (register, loans) = Default::default();
         Self { memory, device: device.clone(), is_read_only: false, register, loans, _tally: tally }
     }
 

@@ -19,7 +19,7 @@ use crate::runtime::completion::reactor::Reactor;
 use crate::runtime::completion::tuning::WakePolicy;
 use crate::runtime::resource::health::{Health, HealthCell, Stall};
 use crate::runtime::resource::host_pool::HostPool;
-use crate::util::attachment::Attachment;
+use crate::util::attachment::Attached;
 use crate::util::fork;
 use crate::util::metrics::DeviceMetrics;
 use crate::util::panics::catch;
@@ -51,16 +51,20 @@ pub struct Device {
     inner: Arc<DeviceInner>,
 }
 
+/// Runs that wait to be submitted to a device, which `execution::submission_queue` defines.
+pub(crate) enum DeviceSubmissionQueue {}
+
+/// What may have work on a device, which `execution::in_flight` defines.
+pub(crate) enum DeviceWork {}
+
 struct DeviceInner {
     hal: hal::ValidatedDevice,
     /// As its capabilities say: asked for at each submission.
     notifies: bool,
     wake_policy: AtomicU8,
     reactor: OnceLock<Reactor>,
-    /// Kept here by `execution::submission_queue`.
-    submission_queue: Attachment,
-    /// Kept here by `execution::in_flight`.
-    in_flight: Attachment,
+    submission_queue: Attached<DeviceSubmissionQueue>,
+    work: Attached<DeviceWork>,
     health: Arc<HealthCell>,
     metrics: DeviceMetrics,
     host_pool: Arc<HostPool>,
@@ -167,8 +171,8 @@ impl Device {
             hal,
             wake_policy: AtomicU8::new(WakePolicy::default() as u8),
             reactor: OnceLock::new(),
-            submission_queue: Attachment::default(),
-            in_flight: Attachment::default(),
+            submission_queue: Default::default(),
+            work: Default::default(),
             health: HealthCell::new(),
             host_pool: Arc::default(),
             is_shut_down: AtomicBool::new(false),
@@ -417,14 +421,12 @@ impl Device {
         !self.inner.notifies
     }
 
-    /// Where `execution::submission_queue` keeps the runs that wait to be submitted.
-    pub(crate) fn submission_queue(&self) -> &Attachment {
+    pub(crate) fn submission_queue(&self) -> &Attached<DeviceSubmissionQueue> {
         &self.inner.submission_queue
     }
 
-    /// Where `execution::in_flight` keeps what may have work on the device.
-    pub(crate) fn in_flight_attachment(&self) -> &Attachment {
-        &self.inner.in_flight
+    pub(crate) fn work(&self) -> &Attached<DeviceWork> {
+        &self.inner.work
     }
 
     /// The reactor, for a device that is polled.

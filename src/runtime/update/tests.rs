@@ -7,12 +7,11 @@ use std::task::{Context, Wake, Waker};
 use std::thread::{self, Thread};
 use std::time::{Duration, Instant};
 
-use parking_lot::Mutex;
 use tokio::sync::{Semaphore, SemaphorePermit};
 use wakegraph_hal::fake::{FakeDevice, FakeOptions};
 
 use crate::kernel::{RangeBound, RawKernel};
-use crate::runtime::execution::conflicts::{Register, registers_locked};
+use crate::runtime::execution::conflicts::registers_locked;
 use crate::runtime::{Buffer, Device, ExecutableGraph, FinalizeOptions, Graph};
 use crate::{ErrorKind, NodeId, Range};
 
@@ -144,7 +143,7 @@ fn an_update_that_waits_registers_its_own_memory_only() {
 
 /// Whether no executable is registered for the memory.
 fn is_free(x: &Buffer<u32>) -> bool {
-    x.view().allocation.register.get_or_default::<Mutex<Register>>().lock().user_count() == 0
+    x.view().allocation.register.lock().user_count() == 0
 }
 
 /// Updates that a runtime gives up when it shuts down, among others.

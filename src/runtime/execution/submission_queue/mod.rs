@@ -21,7 +21,7 @@ mod tests;
 
 use std::collections::VecDeque;
 use std::fmt::{self, Debug};
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use parking_lot::Mutex;
@@ -36,8 +36,9 @@ use crate::runtime::completion::tuning::WakePolicy;
 use crate::runtime::execution::run::Run;
 use crate::runtime::execution::submission_queue::submitter::Runs;
 use crate::runtime::execution::template::{PartitionExec, RunOwner};
-use crate::runtime::resource::device::Device;
+use crate::runtime::resource::device::{Device, DeviceSubmissionQueue};
 use crate::sync::{AtomicBool, Ordering};
+use crate::util::attachment::Attachment;
 use crate::util::panics::catch_and_log;
 
 /// The runs of a device that submissions have left to its reactor's thread.
@@ -156,9 +157,13 @@ pub(crate) fn queue_for(partitions: &[PartitionExec]) -> Option<Arc<SubmissionQu
     Some(queue.clone())
 }
 
+impl Attachment for DeviceSubmissionQueue {
+    type Value = OnceLock<Arc<SubmissionQueue>>;
+}
+
 /// The submission queue of a device.
 fn queue_of(device: &Device) -> &Arc<SubmissionQueue> {
-    device.submission_queue().get_or_default()
+    device.submission_queue().get_or_init(Arc::default)
 }
 
 /// Runs of batches that have ended on the device, and that the reactor's thread or a helper is to end.
