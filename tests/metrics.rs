@@ -13,7 +13,7 @@ use metrics::{
 use metrics_util::debugging::{DebugValue, DebuggingRecorder, Snapshotter};
 use wakegraph::service::{Batcher, ExecutablePool};
 use wakegraph::testing::{FakeDevice, FakeOptions};
-use wakegraph::{Device, Error, ErrorKind, Graph, read};
+use wakegraph::{Device, Error, ErrorKind, FinalizeOptions, Graph, read};
 
 /// What was heard of one metric since the last time.
 #[derive(Debug)]
@@ -167,6 +167,24 @@ fn the_page_lists_what_a_recorder_hears() {
     assert_eq!(change(&heard, "wakegraph_host_task_seconds", &fake), 1.0);
     assert_eq!(change(&heard, "wakegraph_wake_seconds", &fake), 1.0);
     assert_eq!(change(&heard, "wakegraph_runs_failed_total", &fake), 0.0);
+    assert_eq!(change(&heard, "wakegraph_run_seconds", &[fake[0], ("executable", "unnamed")]), 1.0);
+
+    // Runs of executables with a name, and commands of a queue.
+    let named = |name: &str| graph.finalize_with(FinalizeOptions::new().name(name)).unwrap();
+    let names = ["embedder", "reranker", "embedder"];
+    let queue = device.queue().unwrap();
+    let submissions: Vec<_> = names.iter().map(|name| named(name).submit()).collect();
+    let command = queue.fill(&x, 1);
+    while submissions.iter().any(|submission| !submission.is_finished()) || !command.is_finished() {
+        control.complete_all();
+        runtime.block_on(tokio::task::yield_now());
+    }
+    let heard = ear.listen();
+    for (name, runs) in [("embedder", 2.0), ("reranker", 1.0), ("queue", 1.0), ("unnamed", 0.0)] {
+        let labels = [fake[0], ("executable", name)];
+        assert_eq!(change(&heard, "wakegraph_runs_total", &labels), runs, "{name}");
+        assert_eq!(change(&heard, "wakegraph_run_seconds", &labels), runs, "{name}");
+    }
 
     // Runs that fail: on the device, cancelled, and refused.
     control.fail_next(Error::new(ErrorKind::Driver, "as it should"));

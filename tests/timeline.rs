@@ -76,6 +76,24 @@ fn host_and_device_are_on_one_clock() {
 }
 
 #[test]
+fn runs_have_the_name_of_their_executable() {
+    let device = Device::open("host:612").unwrap();
+    let exec = three_partitions(&device, FinalizeOptions::new().name("embedder"));
+    let unnamed = three_partitions(&device, FinalizeOptions::new());
+    block_on(async {
+        let recording = Timeline::record();
+        exec.submit().await.unwrap();
+        unnamed.submit().await.unwrap();
+        let timeline = recording.finish();
+        let names: Vec<_> = runs_on(&timeline, &device).iter().map(|run| run.executable.as_deref()).collect();
+        assert_eq!(names, [Some("embedder"), None]);
+        for picture in [timeline.to_trace_events(), timeline.to_svg()] {
+            assert!(picture.contains("submission 1 of 'embedder'"), "{picture}");
+        }
+    });
+}
+
+#[test]
 fn without_profiling_the_host_says_what_it_knows() {
     let device = Device::open("host:601").unwrap();
     let exec = three_partitions(&device, FinalizeOptions::new());

@@ -164,7 +164,7 @@ fn the_page_lists_what_is_emitted() {
     let here = line!() + 1;
     let check = long.host_task((read(&out),), async |(out,)| assert_eq!(*out, [2; 4])).name("check").id();
     long.fill(&x, 0).after([check]);
-    let long = long.finalize().unwrap();
+    let long = long.finalize_with(FinalizeOptions::new().name("long")).unwrap();
     let request = tracing::info_span!(target: "wakegraph", "request");
     let submissions = async {
         let (open, gate) = tokio::sync::oneshot::channel::<()>();
@@ -249,6 +249,8 @@ fn the_page_lists_what_is_emitted() {
     let parts = ["0", "1", "2"].map(|partition| find("partition", "2", Some(partition)));
     let run = find("run", "2", None);
     let host_task = find("host_task", "2", Some("1"));
+    assert_eq!(recorded.spans[&run].fields["executable"], "long");
+    assert!(!recorded.spans[&find("run", "1", None)].fields.contains_key("executable"));
     assert_eq!(recorded.spans[&recorded.spans[&run].parent.unwrap()].name, "request");
     assert!(parts.iter().all(|part| recorded.spans[part].parent == Some(run)));
     assert_eq!(recorded.spans[&host_task].parent, Some(parts[1]));

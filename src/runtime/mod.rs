@@ -52,6 +52,7 @@ pub use execution::submission::{Event, Submission};
 pub use execution::submit::SubmitBuilder;
 pub use execution::timeline;
 pub use finalize::options::FinalizeOptions;
+pub(crate) use finalize::options::with_default_name;
 pub use queue::{CommandBuilder, Loan, Queue, Recording};
 pub use resource::buffer::Buffer;
 pub use resource::device::Device;

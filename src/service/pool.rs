@@ -10,7 +10,7 @@ use parking_lot::Mutex;
 use tokio::time::Instant;
 use wakegraph_hal::{Error, Priority, Result, setters};
 
-use crate::runtime::{Device, ExecutableGraph, take_turn};
+use crate::runtime::{Device, ExecutableGraph, take_turn, with_default_name};
 use crate::service::deadline::{Deadline, exceeded, until};
 use crate::service::drain::Drain;
 use crate::service::permit::{Ask, PoolInner, PoolState, Slot};
@@ -86,7 +86,7 @@ pub struct ExecutablePool<T> {
 #[derive(Clone, Debug)]
 #[must_use = "a builder does nothing until `build`"]
 pub struct PoolBuilder {
-    name: String,
+    name: Option<String>,
     places: Vec<(Option<Device>, usize)>,
     queue: usize,
     memory_limit: Option<u64>,
@@ -106,6 +106,13 @@ impl PoolBuilder {
         self
     }
 
+    /// Names the pool in metrics; `pool` unless set. Executables that the pool's closure finalizes have this
+    /// name, too, unless [their options](crate::FinalizeOptions::name) name them.
+    pub fn name(mut self, name: impl Into<String>) -> Self {
+        self.name = Some(name.into());
+        self
+    }
+
     /// Builds the pool. `make` makes a slot: an executable, and what its users need beside it.
     pub fn build<T: Send + 'static>(
         self,
@@ -115,8 +122,11 @@ impl PoolBuilder {
         let devices = self.places.into_iter().map(|(device, _)| device).collect();
         let state = Mutex::new(PoolState::new(table));
         let (queue, keys) = (self.queue, RandomState::new());
-        let (name, metrics) = (self.name.clone(), QueueMetrics::new("pool", &self.name));
-        let (make, drain) = (Box::new(make), Drain::new("pool"));
+        let of_executables: Option<Arc<str>> = self.name.as_deref().map(Arc::from);
+        let name = self.name.unwrap_or_else(|| "pool".into());
+        let metrics = QueueMetrics::new("pool", &name);
+        let make = Box::new(move |slot: &Slot| with_default_name(of_executables.as_ref(), || make(slot)));
+        let drain = Drain::new("pool");
         ExecutablePool {
             inner: Arc::new(PoolInner { name, make, devices, queue, keys, metrics, drain, state }),
         }
@@ -125,8 +135,6 @@ impl PoolBuilder {
 
 setters! {
     PoolBuilder {
-        /// Names the pool in metrics; `pool` unless set.
-        name: impl Into<String>,
         /// Sets how many requests may wait for a slot, 1,024 unless set. With 0, requests that find no slot
         /// free get an error.
         queue: usize,
@@ -145,7 +153,7 @@ setters! {
 impl ExecutablePool<()> {
     /// Options of a pool for any `T`: devices, the length of the queue, a limit of memory.
     pub fn builder() -> PoolBuilder {
-        PoolBuilder { name: "pool".into(), places: Vec::new(), queue: DEFAULT_QUEUE, memory_limit: None }
+        PoolBuilder { name: None, places: Vec::new(), queue: DEFAULT_QUEUE, memory_limit: None }
     }
 }
 

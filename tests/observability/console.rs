@@ -18,7 +18,7 @@ use console_api::resources::resource::kind::Kind;
 use console_api::tasks::Task;
 use console_api::{Attribute, Field};
 use tracing_subscriber::layer::SubscriberExt;
-use wakegraph::{Device, Graph, Range, read};
+use wakegraph::{Device, FinalizeOptions, Graph, Range, read};
 
 wakegraph::kernel! {
     fn add_one(x: &mut [u32]) {
@@ -129,7 +129,8 @@ fn the_console_shows_why_a_partition_is_stuck() {
         });
         let post = post.name("post").id();
         graph.launch(add_one(&x), Range::linear(4)).after([post]);
-        let exec = graph.finalize().unwrap();
+        let finalized = line!() + 1;
+        let exec = graph.finalize_with(FinalizeOptions::new().name("embedder")).unwrap();
         let request = async move { exec.submit().await };
         let request = tokio::task::Builder::new().name("request").spawn(request).unwrap();
 
@@ -160,6 +161,10 @@ fn the_console_shows_why_a_partition_is_stuck() {
         let queue = console.resource("Queue", ("device", "host:0")).unwrap();
         assert_eq!(queue.parent_resource_id, host.id);
         let executable = console.resource("ExecutableGraph", ("partitions", "3")).unwrap();
+        assert_eq!(console.resource("ExecutableGraph", ("name", "embedder")).unwrap().id, executable.id);
+        let place = executable.location.as_ref().unwrap();
+        assert!(place.file.as_ref().unwrap().ends_with("console.rs"), "{place:?}");
+        assert_eq!(place.line, Some(finalized));
 
         // The operations: each on its queue, awaited by the task of the request.
         let request_task = console.task("request").unwrap().id;

@@ -23,6 +23,7 @@ mod health;
 mod in_flight;
 mod loans;
 mod lost_devices;
+mod names;
 mod native_updates;
 mod notifications;
 mod order;

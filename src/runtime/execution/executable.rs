@@ -43,7 +43,7 @@ pub(crate) struct ExecutableInner {
     pub(crate) scratch: Arc<Places>,
     /// Device memory when it was finalized: each allocation, with its bytes.
     pub(crate) device_memory: Box<[(ResourceId, u64)]>,
-    /// There if the executable can be updated; then it keeps the memory alive.
+    /// State of updates, for an executable that can be updated; then it keeps the memory alive.
     pub(crate) updatable: Option<Box<Attached<UpdateState>>>,
     /// Why it must not run any more: an update could not be taken back, or a device was lost that may still
     /// run it.

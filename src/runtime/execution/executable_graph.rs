@@ -107,6 +107,11 @@ impl ExecutableGraph {
         SubmitBuilder::new(&self.inner)
     }
 
+    /// Its [name](crate::FinalizeOptions::name), if it has one.
+    pub fn name(&self) -> Option<&str> {
+        self.inner.labels.executable.as_deref()
+    }
+
     /// The memory that the executable has for [scratch buffers](crate::Graph::scratch), by device.
     pub fn graph_memory(&self) -> &[GraphMemory] {
         &self.inner.scratch.memory
@@ -182,6 +187,7 @@ impl ExecutableGraph {
 impl Debug for ExecutableGraph {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("ExecutableGraph")
+            .field("name", &self.name())
             .field("nodes", &self.inner.labels.plan.node_count())
             .field("partitions", &self.inner.partitions.len())
             .finish_non_exhaustive()

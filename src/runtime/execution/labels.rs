@@ -6,6 +6,7 @@
 use std::borrow::Cow;
 use std::fmt::{self, Debug};
 use std::panic::Location;
+use std::sync::Arc;
 
 use wakegraph_hal::{CommandKind, DeviceId, Error};
 
@@ -14,6 +15,8 @@ use crate::runtime::resource::device::Device;
 
 /// The plan and the names of what is in it.
 pub(crate) struct Labels {
+    /// The name of the executable, if it has one.
+    pub(crate) executable: Option<Arc<str>>,
     pub(crate) plan: Plan,
     /// By each node's number in the plan.
     pub(crate) nodes: Box<[NodeLabel]>,
@@ -31,7 +34,10 @@ pub(crate) struct NodeLabel {
 
 impl Debug for Labels {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Labels").field("nodes", &self.nodes.len()).finish_non_exhaustive()
+        f.debug_struct("Labels")
+            .field("executable", &self.executable)
+            .field("nodes", &self.nodes.len())
+            .finish_non_exhaustive()
     }
 }
 
@@ -83,10 +89,14 @@ impl Labels {
 
     /// A partition's name in traces and the console.
     pub(crate) fn partition_name(&self, partition: usize) -> String {
-        match (&self.devices[partition], self.plan.nodes(partition)) {
+        let name = match (&self.devices[partition], self.plan.nodes(partition)) {
             (Some(device), _) => format!("wakegraph partition {partition} on {}", device.selector()),
             (None, [node, ..]) => format!("wakegraph {}", self.label(*node)),
             (None, []) => format!("wakegraph partition {partition}"),
+        };
+        match &self.executable {
+            Some(executable) => format!("{name} of '{executable}'"),
+            None => name,
         }
     }
 
@@ -139,6 +149,7 @@ impl Labels {
             }
             None => {
                 let error = error.with_note(&format!("in one of the nodes {}", self.some_names(&nodes)));
+                let error = self.name(error);
                 // Which partition is as little known.
                 match &self.devices[partition] {
                     Some(device) => error.on_device(device.selector()),
@@ -148,9 +159,17 @@ impl Labels {
         }
     }
 
-    /// Adds to an error partition and device.
+    /// Adds to an error the name of the executable.
+    pub(crate) fn name(&self, error: Error) -> Error {
+        match &self.executable {
+            Some(name) => error.in_executable(name),
+            None => error,
+        }
+    }
+
+    /// Adds to an error partition, executable and device.
     pub(crate) fn place(&self, partition: usize, error: Error) -> Error {
-        let error = error.in_partition(partition as u32);
+        let error = self.name(error.in_partition(partition as u32));
         match &self.devices[partition] {
             Some(device) => error.on_device(device.selector()),
             None => error,

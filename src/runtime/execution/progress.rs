@@ -9,11 +9,13 @@ use crate::runtime::execution::labels::list_names;
 /// Progress of a submission: [`Submission::progress`](crate::Submission::progress).
 ///
 /// ```text
-/// partition 0 (kernel 'blur') on cuda:0 is running, partition 1 (host task 'send') waits for partition 0
+/// 'photos': partition 0 (kernel 'blur') on cuda:0 is running, partition 1 (host task 'send') waits for partition 0
 /// ```
 #[derive(Clone, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub struct SubmissionProgress {
+    /// The [name](crate::FinalizeOptions::name) of its executable, if that has one.
+    pub executable: Option<String>,
     /// Partitions, in the order of the plan.
     pub partitions: Vec<PartitionProgress>,
     /// Descriptions of what the submission itself waits for: guards of host buffers, each with the place in
@@ -98,6 +100,9 @@ impl Display for SubmissionProgress {
             |state: &PartitionState| matches!(state, PartitionState::Completed | PartitionState::Failed);
         let mut pending = self.partitions.iter().filter(|partition| !over(&partition.state));
         let done = self.partitions.len() - pending.clone().count();
+        if let Some(executable) = &self.executable {
+            write!(f, "'{executable}': ")?;
+        }
         for (index, partition) in pending.by_ref().take(SHOWN).enumerate() {
             f.write_str(if index > 0 { ", " } else { "" })?;
             partition.write(f, &self.waits_for)?;

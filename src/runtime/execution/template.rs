@@ -19,7 +19,7 @@ use crate::runtime::execution::labels::Labels;
 use crate::runtime::resource::device::Device;
 use crate::sync::{AtomicU8, AtomicU64};
 use crate::util::console;
-use crate::util::metrics::DeviceMetrics;
+use crate::util::metrics::{DeviceMetrics, RunSourceMetrics};
 
 /// The work of a run that stops on request, before it is done.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
@@ -37,8 +37,8 @@ pub(crate) struct RunTemplate {
     pub(crate) labels: Arc<Labels>,
     pub(crate) console: console::Resource,
     pub(crate) partitions: Partitions,
-    /// Of the device that the first of its partitions is on that has one.
-    pub(crate) metrics: DeviceMetrics,
+    /// Of its runs, on the device that the first of its partitions is on that has one.
+    pub(crate) metrics: RunSourceMetrics,
     pub(crate) profiling: bool,
     /// Partitions without a predecessor, and without a successor.
     pub(crate) roots: Box<[u32]>,

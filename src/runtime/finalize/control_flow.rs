@@ -20,7 +20,7 @@ use crate::runtime::resource::device::Device;
 use crate::runtime::resource::host_buffer::HostBuffer;
 
 /// The task that drives it from the host. Each body becomes an executable.
-pub(crate) fn host_task(control: &Control, label: String, options: FinalizeOptions) -> Result<HostTask> {
+pub(crate) fn host_task(control: &Control, label: String, options: &FinalizeOptions) -> Result<HostTask> {
     if options.updatable {
         load_alternatives(control)?;
     }
@@ -29,12 +29,13 @@ pub(crate) fn host_task(control: &Control, label: String, options: FinalizeOptio
     Ok(HostTask::internal(move |lease| control.clone().run(lease.clone()), move || described.plan_text()))
 }
 
-fn host_control(control: &Control, label: String, options: FinalizeOptions) -> Result<HostControl> {
+fn host_control(control: &Control, label: String, options: &FinalizeOptions) -> Result<HostControl> {
     // The node's times are the task's.
-    let options = options.profiling(false).updatable(false);
+    let options = options.clone().profiling(false).updatable(false);
     // What keeps the whole run apart from others does not know the memory of its bodies.
-    let finalize =
-        |graph: &Graph| Ok::<_, Error>(ExecutableHandle::new(finalize::build(graph, options, None)?.0));
+    let finalize = |graph: &Graph| {
+        Ok::<_, Error>(ExecutableHandle::new(finalize::build(graph, &options, None, None)?.0))
+    };
     let flag = &control.condition;
     let (read, word) = match flag.kind() {
         MemoryKind::Host => (None, flag.clone()),

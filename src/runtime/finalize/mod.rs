@@ -10,6 +10,7 @@ pub(crate) mod uses;
 use std::borrow::Cow;
 use std::collections::hash_map::Entry;
 use std::collections::{BTreeMap, HashMap};
+use std::panic::Location;
 use std::sync::{Arc, OnceLock};
 
 use parking_lot::Mutex;
@@ -57,6 +58,7 @@ impl Graph {
     /// The first of [`errors`](Self::errors);
     /// [`FeatureNotSupported`](ErrorKind::FeatureNotSupported), naming the node, when a device
     /// lacks a command; those of the devices.
+    #[track_caller]
     pub fn finalize(&self) -> Result<ExecutableGraph> {
         self.finalize_with(FinalizeOptions::default())
     }
@@ -65,18 +67,28 @@ impl Graph {
     ///
     /// # Errors
     /// As [`finalize`](Self::finalize).
+    #[track_caller]
     pub fn finalize_with(&self, options: FinalizeOptions) -> Result<ExecutableGraph> {
-        finalize(self, options)
+        let name = options.name_or_default();
+        let options = FinalizeOptions { name, ..options };
+        finalize(self, &options, Location::caller()).map_err(|error| match &options.name {
+            Some(name) => error.in_executable(name),
+            None => error,
+        })
     }
 }
 
-fn finalize(graph: &Graph, options: FinalizeOptions) -> Result<ExecutableGraph> {
-    let _span =
-        tracing::debug_span!(target: "wakegraph::finalize", "finalize", nodes = graph.len()).entered();
+fn finalize(
+    graph: &Graph,
+    options: &FinalizeOptions,
+    location: &'static Location<'static>,
+) -> Result<ExecutableGraph> {
+    let (nodes, executable) = (graph.len(), options.name.as_deref());
+    let _span = tracing::debug_span!(target: "wakegraph::finalize", "finalize", nodes, executable).entered();
     if let Some(first) = graph.errors().first() {
         return Err(first.clone());
     }
-    let (executable, uses) = build(graph, options, graph.scratch_arena())?;
+    let (executable, uses) = build(graph, options, graph.scratch_arena(), Some(location))?;
     conflicts::register(&executable, &[], uses);
     in_flight::register(&executable)?;
     tracing::debug!(target: "wakegraph::finalize", partitions = executable.partitions.len(), "finalized");
@@ -84,12 +96,13 @@ fn finalize(graph: &Graph, options: FinalizeOptions) -> Result<ExecutableGraph> 
 }
 
 /// Builds an executable that no register knows yet, and what it uses, merged. An `arena` takes its
-/// scratch buffers.
+/// scratch buffers. The console shows the `location`.
 #[expect(clippy::type_complexity, reason = "the list is handed on as it is")]
 fn build(
     graph: &Graph,
-    options: FinalizeOptions,
+    options: &FinalizeOptions,
     arena: Option<&ScratchArena>,
+    location: Option<&'static Location<'static>>,
 ) -> Result<(Arc<ExecutableInner>, Vec<(Arc<Allocation>, Vec<Access>)>)> {
     let device_of = |id: DeviceId| {
         graph
@@ -140,17 +153,19 @@ fn build(
         .map_or(0, |last| last + 1);
     let labels = (0..numbers).map(|node| source.node_label(&plan, node)).collect();
     let registered = uses.merged();
-    let updatable =
-        options.updatable.then(|| Box::new(Updatable::new(&source, &plan, options, &scratch, &mut uses)));
+    let updatable = options
+        .updatable
+        .then(|| Box::new(Updatable::new(&source, &plan, options.clone(), &scratch, &mut uses)));
     let memory = device_memory(registered.iter().map(|(used, _)| used).chain(scratch.allocations()));
     let device_of = |partition: usize| work[partition].0.as_ref().map(|on| &on.device);
     let stoppable = stoppable(&source, &plan, device_of);
-    let executable =
-        Arc::new(assemble(plan, work, labels, uses, scratch, memory, options, updatable, stoppable));
+    let executable = Arc::new(assemble(
+        plan, work, labels, uses, scratch, memory, options, location, updatable, stoppable,
+    ));
     Ok((executable, registered))
 }
 
-fn plan_options(options: FinalizeOptions) -> PlanOptions {
+fn plan_options(options: &FinalizeOptions) -> PlanOptions {
     PlanOptions {
         partition: options.partition,
         order: options.order,
@@ -224,7 +239,7 @@ impl<'g> Source<'g> {
 struct Queues(HashMap<(DeviceId, u16), DeviceQueue>);
 
 impl Queues {
-    fn get(&mut self, device: &Device, number: u16, options: FinalizeOptions) -> Result<DeviceQueue> {
+    fn get(&mut self, device: &Device, number: u16, options: &FinalizeOptions) -> Result<DeviceQueue> {
         Ok(match self.0.entry((device.id(), number)) {
             Entry::Occupied(known) => known.get().clone(),
             Entry::Vacant(new) => {
@@ -242,7 +257,7 @@ pub(super) fn host_task(
     source: &Source<'_>,
     plan: &Plan,
     partition: usize,
-    options: FinalizeOptions,
+    options: &FinalizeOptions,
     uses: &mut Uses,
 ) -> Result<Arc<HostTask>> {
     for &node in plan.nodes(partition) {
@@ -294,12 +309,12 @@ pub(super) fn record(
     plan: &Plan,
     partition: usize,
     device: &Device,
-    options: FinalizeOptions,
+    options: &FinalizeOptions,
     scratch: &Places,
     uses: &mut Uses,
 ) -> Result<hal::ValidatedCommandBuffer> {
     let in_order = plan.partitions()[partition].in_order;
-    let FinalizeOptions { updatable, profiling, .. } = options;
+    let &FinalizeOptions { updatable, profiling, .. } = options;
     // Where another device partition waits for this one, an event has to tell of its end anyway.
     let is_device = |later: &u32| plan.partitions()[*later as usize].kind.device().is_some();
     let low_latency =
@@ -467,7 +482,8 @@ fn assemble(
     uses: Uses,
     scratch: Arc<Places>,
     device_memory: Box<[(ResourceId, u64)]>,
-    options: FinalizeOptions,
+    options: &FinalizeOptions,
+    location: Option<&'static Location<'static>>,
     updatable: Option<Box<Updatable>>,
     stoppable: Stoppable,
 ) -> ExecutableInner {
@@ -518,17 +534,18 @@ fn assemble(
             ends_of_devices,
             devices: partitions.devices(),
             polled: partitions.iter().filter_map(PartitionExec::device).any(Device::is_polled),
-            console: console::Resource::executable(partitions.len()),
+            console: console::Resource::executable(options.name.as_deref(), partitions.len(), location),
             polls_tails,
             all_eager,
             has_stream_tasks,
             stoppable: AtomicU8::new(stoppable as u8),
             labels: Arc::new(Labels {
+                executable: options.name.clone(),
                 plan,
                 nodes,
                 devices: partitions.iter().map(|partition| partition.device().cloned()).collect(),
             }),
-            metrics: partitions.metrics(),
+            metrics: partitions.metrics().of_executable(options.name.as_deref()),
             reactors: partitions.reactors(),
             progress: partitions.progress(),
             partitions,

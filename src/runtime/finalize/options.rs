@@ -1,5 +1,9 @@
 //! Choices that a caller makes when a graph is finalized.
 
+use std::cell::RefCell;
+use std::mem;
+use std::sync::Arc;
+
 use wakegraph_hal::{Priority, setters};
 
 use crate::plan::{ExecutionOrder, PartitionPolicy};
@@ -19,9 +23,15 @@ use crate::plan::{ExecutionOrder, PartitionPolicy};
 /// # Ok(())
 /// # }
 /// ```
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
 #[non_exhaustive]
 pub struct FinalizeOptions {
+    /// Name of the executable in errors, progress reports, metrics, traces, timelines and tokio-console.
+    ///
+    /// Each name is a value of the label `executable` of metrics, so a program should have few:
+    /// one for each model or stage, and the same for all slots of a pool. An executable without a name that
+    /// the closure of a pool finalizes has the name of the [pool](crate::service::PoolBuilder::name).
+    pub name: Option<Arc<str>>,
     /// Policy for grouping nodes into partitions.
     pub partition: PartitionPolicy,
     /// Order in which a partition's commands are appended.
@@ -41,10 +51,40 @@ pub struct FinalizeOptions {
 }
 
 impl FinalizeOptions {
-    /// The defaults: signatures, depth-first, sync-points, no profiling, no updates, normal priority.
+    /// The defaults: no name, signatures, depth-first, sync-points, no profiling, no updates, normal priority.
     pub fn new() -> Self {
         Self::default()
     }
+
+    /// Sets [`name`](Self#structfield.name).
+    #[must_use]
+    pub fn name(self, name: impl Into<Arc<str>>) -> Self {
+        Self { name: Some(name.into()), ..self }
+    }
+
+    /// The name, or else the one that [`with_default_name`] gives to executables of this thread.
+    pub(super) fn name_or_default(&self) -> Option<Arc<str>> {
+        self.name.clone().or_else(|| DEFAULT_NAME.with_borrow(Clone::clone))
+    }
+}
+
+thread_local! {
+    static DEFAULT_NAME: RefCell<Option<Arc<str>>> = const { RefCell::new(None) };
+}
+
+/// Calls a closure, and gives this name to the executables that it finalizes without one.
+pub(crate) fn with_default_name<R>(name: Option<&Arc<str>>, make: impl FnOnce() -> R) -> R {
+    /// Puts the earlier name back, also where the closure panics.
+    struct Restore(Option<Arc<str>>);
+
+    impl Drop for Restore {
+        fn drop(&mut self) {
+            DEFAULT_NAME.set(mem::take(&mut self.0));
+        }
+    }
+
+    let _restore = Restore(DEFAULT_NAME.replace(name.cloned()));
+    make()
 }
 
 setters! {

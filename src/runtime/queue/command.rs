@@ -105,11 +105,12 @@ impl CommandTemplate {
             template: RunTemplate {
                 console: console::Resource::none(),
                 labels: Arc::new(Labels {
+                    executable: None,
                     plan: plan_of_one(kind, device.as_ref())?,
                     nodes: Box::new([NodeLabel { label: kind.name().into(), kind, location: None }]),
                     devices: Box::new([device]),
                 }),
-                metrics: partitions.metrics(),
+                metrics: partitions.metrics().of_queues(),
                 devices: partitions.devices(),
                 reactors: partitions.reactors(),
                 progress: partitions.progress(),

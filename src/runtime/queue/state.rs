@@ -225,7 +225,7 @@ impl QueueInner {
     /// Notes the error of a command that was refused.
     pub(super) fn refused(&self, error: wakegraph_hal::Error) -> wakegraph_hal::Error {
         self.failures.record(error.clone());
-        self.device.metrics().refused(error.kind());
+        self.device.metrics().of_queues().refused(error.kind());
         error
     }
 }

@@ -82,7 +82,7 @@ impl Surroundings {
         mut self,
         index: &NodeIndex,
         executable: &ExecutableInner,
-        options: FinalizeOptions,
+        options: &FinalizeOptions,
         nodes: Vec<Draft>,
     ) -> Result<(Vec<Draft>, ChangedBodies)> {
         // By instance: nodes with the accesses that they had before.
@@ -199,7 +199,7 @@ fn lower(
     draft: &Draft,
     index: &NodeIndex,
     executable: &ExecutableInner,
-    options: FinalizeOptions,
+    options: &FinalizeOptions,
     label: &str,
 ) -> Result<Lowered> {
     let place = index.place(draft.node);

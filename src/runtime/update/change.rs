@@ -112,7 +112,7 @@ impl Drafts {
             let (inside, outside) =
                 nodes.into_iter().partition(|draft| index.is_in_body(draft.node.instance));
             nodes = outside;
-            let (controls, changed) = surroundings.apply(&index, executable, updatable.options, inside)?;
+            let (controls, changed) = surroundings.apply(&index, executable, &updatable.options, inside)?;
             nodes.extend(controls);
             bodies = changed;
         }

@@ -66,7 +66,7 @@ pub(super) fn record(executable: &ExecutableInner, graph: &Graph) -> Result<Reco
     for (index, partition) in executable.partitions.iter().enumerate() {
         match (&partition.work, partition.device()) {
             (PartitionWork::CommandBuffer(_), Some(device)) => {
-                let options = updatable.options;
+                let options = &updatable.options;
                 let buffer = finalize::record(&source, plan, index, device, options, &scratch, &mut uses);
                 buffers.push((index, buffer.map_err(|error| executable.labels.locate(index, error))?));
             }
@@ -74,7 +74,8 @@ pub(super) fn record(executable: &ExecutableInner, graph: &Graph) -> Result<Reco
                 stream_tasks.push((index, finalize::stream_task(&source, plan, index, device, &mut uses)?));
             }
             (PartitionWork::HostTask(_), _) => {
-                tasks.push((index, finalize::host_task(&source, plan, index, updatable.options, &mut uses)?));
+                tasks
+                    .push((index, finalize::host_task(&source, plan, index, &updatable.options, &mut uses)?));
             }
             // Not of an executable.
             (_, _) => {}
@@ -181,7 +182,7 @@ impl Own {
         let Some(device) = executable.partitions[partition].device() else { return Ok(()) };
         let (plan, mut uses) = (&executable.labels.plan, Uses::default());
         let source = Source::of_instances(&self.graphs);
-        let (options, scratch) = (updatable.options, &self.scratch);
+        let (options, scratch) = (&updatable.options, &self.scratch);
         let mut buffer = finalize::record(&source, plan, partition, device, options, scratch, &mut uses)?;
         let id = buffer.info().id;
         let places = self.disabled.iter().filter_map(|&node| self.index.place(node));

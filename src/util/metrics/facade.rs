@@ -7,12 +7,13 @@ use metrics::{
     IntoF64, Label, Unit, counter, describe_counter, describe_gauge, describe_histogram, gauge, histogram,
 };
 
-use super::{BUSY, HOST_TASK, MEMORY, REFUSED, RUNS, RUNS_FAILED, RUNS_IN_FLIGHT, WAITING, WAKE};
+use super::{BUSY, HOST_TASK, MEMORY, REFUSED, RUN, RUNS, RUNS_FAILED, RUNS_IN_FLIGHT, WAITING, WAKE};
 
 pub(super) fn describe() {
     describe_counter!(RUNS, Unit::Count, "Runs submitted");
     describe_counter!(RUNS_FAILED, Unit::Count, "Runs that ended with an error, by its kind");
     describe_gauge!(RUNS_IN_FLIGHT, Unit::Count, "Runs submitted and not over");
+    describe_histogram!(RUN, Unit::Seconds, "Time from the submission of a run until it has ended");
     describe_histogram!(HOST_TASK, Unit::Seconds, "Time from the call of a host task until it has ended");
     describe_histogram!(
         WAKE,

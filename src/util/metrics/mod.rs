@@ -1,7 +1,7 @@
 //! Metrics reported to the `metrics` facade. The page `docs/metrics.md` lists every metric; a test
 //! compares the two.
 //!
-//! Handles to metrics are made once for each device and pool, so counting allocates nothing.
+//! Handles to metrics are made once for each device, executable and pool, so counting allocates nothing.
 //! Without the feature `metrics`, the handles are `silent`.
 
 #[cfg_attr(feature = "metrics", path = "facade.rs")]
@@ -21,6 +21,7 @@ use crate::util::panics::catch_and_log;
 const RUNS: &str = "wakegraph_runs_total";
 const RUNS_FAILED: &str = "wakegraph_runs_failed_total";
 const RUNS_IN_FLIGHT: &str = "wakegraph_runs_in_flight";
+const RUN: &str = "wakegraph_run_seconds";
 const HOST_TASK: &str = "wakegraph_host_task_seconds";
 const WAKE: &str = "wakegraph_wake_seconds";
 const BUSY: &str = "wakegraph_device_busy_nanoseconds_total";
@@ -28,16 +29,20 @@ const MEMORY: &str = "wakegraph_memory_bytes";
 const WAITING: &str = "wakegraph_requests_waiting";
 const REFUSED: &str = "wakegraph_requests_refused_total";
 
+/// The name that runs of executables without one count for, and that of commands of queues.
+const UNNAMED: &str = "unnamed";
+const QUEUE: &str = "queue";
+
 /// The metrics of one device. Clones are handles to the same. Empty where no recorder listens.
 #[derive(Clone, Default)]
 pub(crate) struct DeviceMetrics(Option<Arc<DeviceHandles>>);
 
 struct DeviceHandles {
     device: String,
-    runs: Counter,
-    in_flight: Gauge,
-    host_task: Histogram,
-    wake: Histogram,
+    /// Of executables without a name.
+    unnamed: RunSourceMetrics,
+    /// Of commands of queues.
+    queues: OnceLock<RunSourceMetrics>,
     busy: Mutex<Busy>,
     device_memory: Gauge,
     host_memory: Gauge,
@@ -50,13 +55,40 @@ struct Busy {
     since: Instant,
 }
 
+/// The metrics of the runs that count for one device and one name. Clones are handles to the same. Empty where
+/// no recorder listens.
+#[derive(Clone, Default)]
+pub(crate) struct RunSourceMetrics(Option<Arc<RunHandles>>);
+
+struct RunHandles {
+    device: String,
+    executable: String,
+    runs: Counter,
+    in_flight: Gauge,
+    run: Histogram,
+    host_task: Histogram,
+    wake: Histogram,
+}
+
 impl DeviceMetrics {
     pub(crate) fn new(selector: &str) -> Self {
         describe();
-        let handles = DeviceHandles::new(selector);
-        let gauges = [&handles.in_flight, &handles.device_memory, &handles.host_memory];
-        let is_heard = has_listener(gauges, [&handles.host_task, &handles.wake]);
-        Self(is_heard.then(|| Arc::new(handles)))
+        let runs = RunHandles::new(selector, UNNAMED);
+        let [device_memory, host_memory] =
+            ["device", "host"].map(|kind| gauge(MEMORY, &[("device", selector), ("kind", kind)]));
+        let gauges = [&runs.in_flight, &device_memory, &host_memory];
+        if !has_listener(gauges, [&runs.host_task, &runs.wake]) {
+            return Self(None);
+        }
+        let nanoseconds = counter(BUSY, &[("device", selector)]);
+        Self(Some(Arc::new(DeviceHandles {
+            device: selector.to_owned(),
+            unnamed: RunSourceMetrics(Some(Arc::new(runs))),
+            queues: OnceLock::new(),
+            busy: Mutex::new(Busy { nanoseconds, partitions: 0, since: Instant::now() }),
+            device_memory,
+            host_memory,
+        })))
     }
 
     /// Of runs that use no device.
@@ -69,17 +101,22 @@ impl DeviceMetrics {
         self.0.is_some()
     }
 
-    /// A submission is refused before it becomes a run.
-    pub(crate) fn refused(&self, why: ErrorKind) {
-        if let Some(handles) = &self.0 {
-            handles.runs.increment(1);
-            handles.run_failed(why);
+    /// Of the runs of executables with this name.
+    pub(crate) fn of_executable(&self, name: Option<&str>) -> RunSourceMetrics {
+        match (&self.0, name) {
+            (Some(device), Some(name)) => {
+                RunSourceMetrics(Some(Arc::new(RunHandles::new(&device.device, name))))
+            }
+            (Some(device), None) => device.unnamed.clone(),
+            (None, _) => RunSourceMetrics::default(),
         }
     }
 
-    /// A host task is called, and over when the guard is dropped.
-    pub(crate) fn host_task(&self) -> Option<HostTaskTimer> {
-        Some(HostTaskTimer { device: self.0.clone()?, start: Instant::now() })
+    /// Of the commands of queues.
+    pub(crate) fn of_queues(&self) -> RunSourceMetrics {
+        let Some(device) = &self.0 else { return RunSourceMetrics::default() };
+        let new = || RunSourceMetrics(Some(Arc::new(RunHandles::new(&device.device, QUEUE))));
+        device.queues.get_or_init(new).clone()
     }
 
     /// Memory is allocated, and freed when the guard is dropped.
@@ -93,27 +130,6 @@ impl DeviceMetrics {
 }
 
 impl DeviceHandles {
-    fn new(selector: &str) -> Self {
-        let device = [("device", selector)];
-        let memory = |kind| gauge(MEMORY, &[device[0], ("kind", kind)]);
-        let nanoseconds = counter(BUSY, &device);
-        Self {
-            device: selector.to_owned(),
-            runs: counter(RUNS, &device),
-            in_flight: gauge(RUNS_IN_FLIGHT, &device),
-            host_task: histogram(HOST_TASK, &device),
-            wake: histogram(WAKE, &device),
-            busy: Mutex::new(Busy { nanoseconds, partitions: 0, since: Instant::now() }),
-            device_memory: memory("device"),
-            host_memory: memory("host"),
-        }
-    }
-
-    fn run_failed(&self, why: ErrorKind) {
-        let kind = format!("{why:?}");
-        counter(RUNS_FAILED, &[("device", &self.device), ("kind", &kind)]).increment(1);
-    }
-
     fn partition_starts(&self) {
         let mut busy = self.busy.lock();
         if busy.partitions == 0 {
@@ -131,6 +147,46 @@ impl DeviceHandles {
     }
 }
 
+impl RunSourceMetrics {
+    fn is_heard(&self) -> bool {
+        self.0.is_some()
+    }
+
+    /// A submission is refused before it becomes a run.
+    pub(crate) fn refused(&self, why: ErrorKind) {
+        if let Some(handles) = &self.0 {
+            handles.runs.increment(1);
+            handles.run_failed(why);
+        }
+    }
+
+    /// A host task is called, and over when the guard is dropped.
+    pub(crate) fn host_task(&self) -> Option<HostTaskTimer> {
+        Some(HostTaskTimer { source: self.0.clone()?, start: Instant::now() })
+    }
+}
+
+impl RunHandles {
+    fn new(device: &str, executable: &str) -> Self {
+        let labels = [("device", device), ("executable", executable)];
+        Self {
+            device: device.to_owned(),
+            executable: executable.to_owned(),
+            runs: counter(RUNS, &labels),
+            in_flight: gauge(RUNS_IN_FLIGHT, &labels),
+            run: histogram(RUN, &labels),
+            host_task: histogram(HOST_TASK, &labels),
+            wake: histogram(WAKE, &labels),
+        }
+    }
+
+    fn run_failed(&self, why: ErrorKind) {
+        let kind = format!("{why:?}");
+        let labels = [("device", &*self.device), ("executable", &*self.executable), ("kind", &*kind)];
+        counter(RUNS_FAILED, &labels).increment(1);
+    }
+}
+
 /// Tells the recorder what has ended, say. It is the user's: its panic must not keep a run from ending.
 fn tell_recorder(tell: impl FnOnce()) {
     catch_and_log("a recorder of metrics", tell);
@@ -141,7 +197,8 @@ fn tell_recorder(tell: impl FnOnce()) {
 pub(crate) struct RunMetrics(Option<Box<RunMetricsInner>>);
 
 struct RunMetricsInner {
-    device: DeviceMetrics,
+    source: RunSourceMetrics,
+    submitted: Instant,
     ended: OnceLock<Instant>,
     partitions: Box<[PartitionMetrics]>,
 }
@@ -158,19 +215,20 @@ const ON_DEVICE: u8 = 1;
 const OVER: u8 = 2;
 
 impl RunMetrics {
-    /// Of a run that counts for `device`, with the metrics of each partition's device.
+    /// Of a run that counts for `source`, with the metrics of each partition's device.
     pub(crate) fn new<'a>(
-        device: &DeviceMetrics,
+        source: &RunSourceMetrics,
         partitions: impl Iterator<Item = Option<&'a DeviceMetrics>> + Clone,
     ) -> Self {
-        let is_heard = device.is_heard() || partitions.clone().flatten().any(DeviceMetrics::is_heard);
+        let is_heard = source.is_heard() || partitions.clone().flatten().any(DeviceMetrics::is_heard);
         let partition = |device: Option<&DeviceMetrics>| {
             let device = device.cloned().unwrap_or_default();
             PartitionMetrics { device, state: AtomicU8::new(WAITS) }
         };
         Self(is_heard.then(|| {
             Box::new(RunMetricsInner {
-                device: device.clone(),
+                source: source.clone(),
+                submitted: Instant::now(),
                 ended: OnceLock::new(),
                 partitions: partitions.map(partition).collect(),
             })
@@ -183,7 +241,8 @@ impl RunMetrics {
         let Some(run) = &mut self.0 else { return };
         run.ended = OnceLock::new();
         run.partitions.iter_mut().for_each(|partition| partition.state = AtomicU8::new(WAITS));
-        if let DeviceMetrics(Some(handles)) = &run.device {
+        if let RunSourceMetrics(Some(handles)) = &run.source {
+            run.submitted = Instant::now();
             tell_recorder(|| {
                 handles.runs.increment(1);
                 handles.in_flight.increment(1.0);
@@ -195,9 +254,10 @@ impl RunMetrics {
     #[inline]
     pub(crate) fn ended(&self, failure: Option<ErrorKind>) {
         let Some(run) = &self.0 else { return };
-        if let DeviceMetrics(Some(handles)) = &run.device {
-            let _ = run.ended.set(Instant::now());
+        if let RunSourceMetrics(Some(handles)) = &run.source {
+            let ended = *run.ended.get_or_init(Instant::now);
             tell_recorder(|| {
+                handles.run.record(ended - run.submitted);
                 handles.in_flight.decrement(1.0);
                 failure.into_iter().for_each(|kind| handles.run_failed(kind));
             });
@@ -207,7 +267,7 @@ impl RunMetrics {
     /// A task that was waiting for the run finds it over.
     pub(crate) fn woken(&self) {
         if let Some(run) = &self.0
-            && let (DeviceMetrics(Some(handles)), Some(ended)) = (&run.device, run.ended.get())
+            && let (RunSourceMetrics(Some(handles)), Some(ended)) = (&run.source, run.ended.get())
         {
             tell_recorder(|| handles.wake.record(ended.elapsed()));
         }
@@ -256,13 +316,13 @@ impl PartitionMetrics {
 
 /// Measures a host task until it is dropped.
 pub(crate) struct HostTaskTimer {
-    device: Arc<DeviceHandles>,
+    source: Arc<RunHandles>,
     start: Instant,
 }
 
 impl Drop for HostTaskTimer {
     fn drop(&mut self) {
-        tell_recorder(|| self.device.host_task.record(self.start.elapsed()));
+        tell_recorder(|| self.source.host_task.record(self.start.elapsed()));
     }
 }
 

@@ -51,7 +51,7 @@ impl Noted {
     }
 
     fn check(&self, setup: &Setup, options: FinalizeOptions) {
-        let exec = self.graph.finalize_with(options).unwrap();
+        let exec = self.graph.finalize_with(options.clone()).unwrap();
         setup.block_on(async {
             for _ in 0..10 {
                 exec.submit().await.unwrap();

@@ -33,7 +33,7 @@ where
     for policy in [WakePolicy::Balanced, WakePolicy::Latency, WakePolicy::Efficient] {
         device.set_wake_policy(policy);
         for mut builder in [Builder::new_current_thread(), Builder::new_multi_thread()] {
-            let counters: Vec<_> = (0..TASKS).map(|_| counter(device, options)).collect();
+            let counters: Vec<_> = (0..TASKS).map(|_| counter(device, options.clone())).collect();
             builder.worker_threads(2).enable_all().build().unwrap().block_on(async {
                 let tasks =
                     (0..).zip(&counters).map(|(task, (exec, _))| tokio::spawn(work(task, exec.clone())));
@@ -108,7 +108,7 @@ fn updates_come_in_between(setup: &Setup) {
             let x = device.buffer_from(&[0u32; 4]).unwrap();
             let mut graph = Graph::new(device);
             let node = graph.launch(add(1, &x), Range::linear(4)).id();
-            let exec = graph.finalize_with(options).unwrap();
+            let exec = graph.finalize_with(options.clone()).unwrap();
             tokio::spawn(async move {
                 let mut sum = 0;
                 for round in 0..ROUNDS {

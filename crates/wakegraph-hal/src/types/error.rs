@@ -104,6 +104,7 @@ struct ErrorInner {
     node: Option<String>,
     partition: Option<u32>,
     command: Option<u32>,
+    executable: Option<Arc<str>>,
     device: Option<String>,
     location: Option<&'static Location<'static>>,
     help: Option<String>,
@@ -120,6 +121,7 @@ impl Error {
             node: None,
             partition: None,
             command: None,
+            executable: None,
             device: None,
             location: None,
             help: None,
@@ -175,6 +177,11 @@ impl Error {
         self.0.partition
     }
 
+    /// The executable it happened in, if that has a name.
+    pub fn executable(&self) -> Option<&str> {
+        self.0.executable.as_deref()
+    }
+
     /// The command of a command-buffer that failed, counting appends from 0, where the backend knows.
     pub fn command(&self) -> Option<u32> {
         self.0.command
@@ -207,6 +214,14 @@ impl Error {
     pub fn in_partition(self, partition: u32) -> Self {
         self.with(|inner| {
             inner.partition.get_or_insert(partition);
+        })
+    }
+
+    /// Names the executable, unless it is known already.
+    #[must_use]
+    pub fn in_executable(self, name: &Arc<str>) -> Self {
+        self.with(|inner| {
+            inner.executable.get_or_insert_with(|| Arc::clone(name));
         })
     }
 
@@ -291,6 +306,9 @@ impl fmt::Display for ErrorInner {
         }
         if let Some(partition) = self.partition {
             place(f, format_args!("partition {partition}"))?;
+        }
+        if let Some(executable) = &self.executable {
+            place(f, format_args!("of '{executable}'"))?;
         }
         if let Some(device) = &self.device {
             place(f, format_args!("on {device}"))?;

@@ -10,7 +10,6 @@
 //!
 //! [tokio-console]: https://docs.rs/console-subscriber
 
-#[cfg(not(all(tokio_unstable, feature = "tokio-console")))]
 use std::panic::Location;
 
 use tracing::{Level, Span, event_enabled, trace, trace_span};
@@ -20,6 +19,8 @@ use tracing::{Level, Span, event_enabled, trace, trace_span};
 const RESOURCE: &str = "runtime::resource";
 const RESOURCE_STATE: &str = "runtime::resource::state_update";
 const OPERATION_STATE: &str = "runtime::resource::async_op::state_update";
+/// The kind of all resources, by which the console can filter.
+const KIND: &str = "wakegraph";
 const POLL: &str = "runtime::resource::poll_op";
 #[cfg(not(all(tokio_unstable, feature = "tokio-console")))]
 const TASK: &str = "runtime::task";
@@ -49,10 +50,21 @@ impl Resource {
         resource
     }
 
-    /// An executable graph.
-    pub fn executable(partitions: usize) -> Self {
-        let resource = Self::new("ExecutableGraph", None);
-        resource.0.in_scope(|| trace!(target: RESOURCE_STATE, partitions));
+    /// An executable graph, with its name and the place where it was finalized, as far as there are such.
+    pub fn executable(name: Option<&str>, partitions: usize, location: Option<&Location<'_>>) -> Self {
+        let resource = Self(trace_span!(
+            target: RESOURCE,
+            "runtime.resource",
+            concrete_type = "ExecutableGraph",
+            kind = KIND,
+            loc.file = location.map(Location::file),
+            loc.line = location.map(Location::line),
+            loc.col = location.map(Location::column),
+        ));
+        resource.0.in_scope(|| {
+            trace!(target: RESOURCE_STATE, partitions);
+            name.into_iter().for_each(|name| trace!(target: RESOURCE_STATE, name));
+        });
         resource
     }
 
@@ -62,7 +74,7 @@ impl Resource {
     }
 
     fn new(concrete_type: &str, parent: Option<&Self>) -> Self {
-        let span = || trace_span!(target: RESOURCE, "runtime.resource", concrete_type, kind = "wakegraph");
+        let span = || trace_span!(target: RESOURCE, "runtime.resource", concrete_type, kind = KIND);
         Self(parent.map_or_else(span, |parent| parent.0.in_scope(span)))
     }
 }

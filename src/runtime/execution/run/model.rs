@@ -20,7 +20,7 @@ use crate::runtime::execution::template::{Partitions, RunOwner, RunTemplate, Sto
 use crate::sync::{AtomicU8, AtomicU64, Ordering};
 use crate::util::console;
 use crate::util::deferred_drop::Failure;
-use crate::util::metrics::DeviceMetrics;
+use crate::util::metrics::RunSourceMetrics;
 
 /// The owner of one run, which is notified once that the run fails.
 struct ModelOwner {
@@ -46,12 +46,13 @@ impl RunOwner for ModelOwner {
 /// The template of an executable without nodes.
 fn template() -> RunTemplate {
     let plan = Plan::new(&Graph::<()>::new(), |_| CommandKinds::all(), &PlanOptions::default());
-    let labels = Labels { plan: plan.unwrap(), nodes: Box::default(), devices: Box::default() };
+    let labels =
+        Labels { executable: None, plan: plan.unwrap(), nodes: Box::default(), devices: Box::default() };
     RunTemplate {
         labels: Arc::new(labels),
         console: console::Resource::none(),
         partitions: Partitions::default(),
-        metrics: DeviceMetrics::default(),
+        metrics: RunSourceMetrics::default(),
         profiling: false,
         roots: Box::default(),
         tails: Box::default(),

@@ -110,8 +110,15 @@ impl RunTrace {
         static LAST: std::sync::atomic::AtomicU64 = std::sync::atomic::AtomicU64::new(0);
         let id = LAST.fetch_add(1, Ordering::Relaxed) + 1;
         let partitions = &owner.partitions;
-        let span =
-            debug_span!(target: RUN, "run", run = id, submission = number, partitions = partitions.len());
+        let executable = owner.labels.executable.as_deref();
+        let span = debug_span!(
+            target: RUN,
+            "run",
+            run = id,
+            submission = number,
+            partitions = partitions.len(),
+            executable
+        );
         let (operations, is_recording) = (console::has_listener(), is_recording());
         let mut traces: Vec<PartitionTrace> = Vec::with_capacity(partitions.len());
         for (index, partition) in partitions.iter().enumerate() {
@@ -149,9 +156,10 @@ impl RunTrace {
             });
         }
         let command = owner.command_label().map(|(label, _)| label.into_owned());
-        let range = NvtxRange::start(id, || match &command {
-            Some(command) => format!("run {id}: {command}"),
-            None => format!("run {id}: submission {number}"),
+        let range = NvtxRange::start(id, || match (&command, executable) {
+            (Some(command), _) => format!("run {id}: {command}"),
+            (None, Some(executable)) => format!("run {id}: submission {number} of '{executable}'"),
+            (None, None) => format!("run {id}: submission {number}"),
         });
         Arc::new(Self {
             id,
@@ -416,6 +424,7 @@ impl RunReport<'_> {
             }
         };
         SubmissionProgress {
+            executable: template.labels.executable.as_deref().map(str::to_owned),
             partitions: (0..template.partitions.len()).map(partition).collect(),
             waits_for: self.waits_for(),
         }
@@ -514,9 +523,10 @@ fn title(run: &Run, other: &RunTemplate) -> Option<String> {
         return Some(format!("{name} of a queue, enqueued at {location}"));
     }
     let (number, labels) = (run.number, &owner.template().labels);
-    Some(match Arc::ptr_eq(labels, &other.labels) {
-        true => format!("submission {number} of the same executable"),
-        false => {
+    Some(match &labels.executable {
+        _ if Arc::ptr_eq(labels, &other.labels) => format!("submission {number} of the same executable"),
+        Some(executable) => format!("submission {number} of '{executable}'"),
+        None => {
             let names = list_names(labels.nodes.iter().map(|node| &*node.label));
             format!("submission {number} of the executable of ({names})")
         }

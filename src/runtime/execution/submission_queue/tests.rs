@@ -28,7 +28,7 @@ fn execs(device: &Device, count: usize, options: FinalizeOptions) -> Vec<Executa
         let x = device.buffer::<u32>(4).unwrap();
         let mut graph = Graph::new(device);
         graph.fill(&x, 1);
-        let exec = graph.finalize_with(options).unwrap();
+        let exec = graph.finalize_with(options.clone()).unwrap();
         exec.inner.partitions[0].estimator.record_duration(Duration::from_micros(5));
         exec
     };

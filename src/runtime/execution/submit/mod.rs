@@ -200,7 +200,7 @@ fn leave_to(reactor: &Reactor, queue: &SubmissionQueue, executable: &Arc<Executa
 /// A submission that does not become a run.
 fn refused(executable: &ExecutableInner, error: Error) -> Submission {
     executable.metrics.refused(error.kind());
-    failed(error)
+    failed(executable.labels.name(error))
 }
 
 pub(crate) fn failed(error: Error) -> Submission {

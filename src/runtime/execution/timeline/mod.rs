@@ -102,6 +102,8 @@ pub struct Timeline {
 pub struct TimelineRun {
     /// The number that the spans of `tracing` have as `run`; unique in the process.
     pub run: u64,
+    /// The [name](crate::FinalizeOptions::name) of its executable, if that has one.
+    pub executable: Option<String>,
     /// Number among the submissions of its executable, from 1 on.
     pub submission: u64,
     /// Time of its submission.
@@ -278,6 +280,7 @@ impl Builder {
         self.uses.push(RunUse { submitted, ended, memory });
         self.runs.push(TimelineRun {
             run: trace.id,
+            executable: trace.labels.executable.as_deref().map(str::to_owned),
             submission: trace.submission,
             submitted: self.since_start(trace.submitted),
             ended: ended.map(|ended| self.since_start(ended)),

@@ -67,10 +67,11 @@ impl<'t> Tracks<'t> {
     pub(super) fn new(timeline: &'t Timeline) -> Self {
         let mut bars: BTreeMap<Kind<'t>, Vec<Bar<'t>>> = BTreeMap::new();
         for (index, run) in timeline.runs.iter().enumerate() {
-            let name = match &*run.partitions {
+            let name = match (&run.executable, &*run.partitions) {
+                (Some(name), _) => format!("run {}, submission {} of '{name}'", run.run, run.submission),
                 // A command of a queue has a name of its own.
-                [only] if only.nodes.len() == 1 => format!("run {}: {}", run.run, only.nodes[0]),
-                _ => format!("run {}, submission {}", run.run, run.submission),
+                (None, [only]) if only.nodes.len() == 1 => format!("run {}: {}", run.run, only.nodes[0]),
+                (None, _) => format!("run {}, submission {}", run.run, run.submission),
             };
             let end = run.ended.unwrap_or(timeline.length);
             let bar = Bar { name, start: run.submitted, end, measured: true, run, partition: None };
