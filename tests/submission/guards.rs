@@ -254,19 +254,17 @@ fn progress_names_the_guard_that_is_waited_for() {
         let guards: Vec<_> = places.iter().map(|line| format!("guards.rs:{line}:")).collect();
         let [first, second, third] = &waits;
         assert_eq!(first.waits_for.len(), 2, "{first}");
-        let of = format!(
-            "a guard of the host buffer {:?} (16 bytes on {}), requested at ",
-            host.resource(),
-            device.selector()
-        );
+        let of = format!("of the host buffer {} (16 bytes on {})", host.resource(), device.selector());
+        let (of_reader, of_writer) =
+            (format!("a `HostRef` {of}, taken at "), format!("a `HostMut` {of}, requested at "));
         for place in &guards {
-            let is_named = |cause: &&String| cause.starts_with(&of) && cause.contains(place.as_str());
+            let is_named = |cause: &&String| cause.starts_with(&of_reader) && cause.contains(place.as_str());
             assert_eq!(first.waits_for.iter().filter(is_named).count(), 1, "{first}");
             assert!(first.to_string().contains(place), "{first}");
         }
         assert!(first.partitions[0].to_string().ends_with(" waits for its turn"), "{first}");
         let is_first = |cause: &String| {
-            cause.starts_with("submission 1 of the same executable, behind a guard of the host buffer")
+            cause.starts_with("submission 1 of the same executable, behind a `HostRef` of the host buffer")
         };
         assert!(second.waits_for.iter().any(is_first), "{second}");
         let is_second = |cause: &String| cause.starts_with("submission 2 of the executable of (kernel ");
@@ -275,8 +273,9 @@ fn progress_names_the_guard_that_is_waited_for() {
         assert!(poll_once(&mut next).await.is_pending());
         let last = exec.submit();
         let progress = last.progress().unwrap();
-        let waits_itself =
-            |cause: &String| cause.starts_with(&of) && cause.ends_with(", which waits for its turn itself");
+        let waits_itself = |cause: &String| {
+            cause.starts_with(&of_writer) && cause.ends_with(", which waits for its turn itself")
+        };
         assert!(progress.waits_for.iter().any(waits_itself), "{progress}");
         hold.open();
         drop((first_guard, second_guard, next));

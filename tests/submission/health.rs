@@ -251,7 +251,7 @@ fn a_watchdog_names_the_guard_that_is_waited_for() {
         let error = (&mut submission).await.unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Stalled);
         let text = error.to_string();
-        assert!(text.contains("waits for a guard of the host buffer"), "{text}");
+        assert!(text.contains("waits for a `HostMut` of the host buffer #"), "{text}");
         assert!(text.contains(&format!("health.rs:{line}:")), "{text}");
         drop(guard);
         submission.await.unwrap();

@@ -76,12 +76,14 @@ impl<T: Pod> HostBuffer<T> {
         Ok(HostMut::new(self.view(), self.try_acquire(AccessMode::ReadWrite)?))
     }
 
-    fn holder(&self, location: &'static Location<'static>) -> FenceHolder {
-        FenceHolder::of(self.view(), "a guard of the host buffer", Some(location))
+    fn holder(&self, mode: AccessMode, location: &'static Location<'static>) -> FenceHolder {
+        let kind =
+            if mode.writes() { "a `HostMut` of the host buffer" } else { "a `HostRef` of the host buffer" };
+        FenceHolder::of(self.view(), kind, Some(location))
     }
 
     async fn acquire(&self, mode: AccessMode, location: &'static Location<'static>) -> Lease {
-        let mut guard = conflicts::acquire(self.view(), mode, self.holder(location));
+        let mut guard = conflicts::acquire(self.view(), mode, self.holder(mode, location));
         if let Err(error) = guard.turn().await {
             tracing::error!(
                 target: "wakegraph",
@@ -96,7 +98,7 @@ impl<T: Pod> HostBuffer<T> {
 
     #[track_caller]
     fn try_acquire(&self, mode: AccessMode) -> Result<Lease> {
-        let holder = self.holder(Location::caller());
+        let holder = self.holder(mode, Location::caller());
         Ok(Lease::Fence { _guard: conflicts::try_acquire(self.view(), mode, holder)? })
     }
 }

@@ -93,7 +93,7 @@ pub(crate) fn register(executable: &Arc<ExecutableInner>) -> Result<()> {
 }
 
 /// The runs on a device that have not ended. In a process that was forked off there are none.
-fn runs_on(device: &Device) -> Vec<Arc<Run>> {
+pub(crate) fn runs_on(device: &Device) -> Vec<Arc<Run>> {
     if fork::check().is_err() {
         return Vec::new();
     }

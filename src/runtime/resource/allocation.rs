@@ -85,7 +85,7 @@ impl Allocation {
 
 impl Debug for Allocation {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{:?} ({} bytes on {})", self.memory.resource(), self.memory.len(), self.device.selector())
+        write!(f, "{} ({} bytes on {})", self.memory.resource(), self.memory.len(), self.device.selector())
     }
 }
 

@@ -54,7 +54,7 @@ pub struct Device {
 /// Runs that wait to be submitted to a device, which `execution::submission_queue` defines.
 pub(crate) enum DeviceSubmissionQueue {}
 
-/// What may have work on a device, which `execution::in_flight` defines.
+/// Sources of work on a device, which `execution::in_flight` defines.
 pub(crate) enum DeviceWork {}
 
 struct DeviceInner {
@@ -296,12 +296,17 @@ impl Device {
         result
     }
 
+    /// All devices that are open.
+    pub(crate) fn opened() -> Vec<Self> {
+        let upgrade = |device: &Weak<DeviceInner>| device.upgrade().map(|inner| Self { inner });
+        DEVICES.lock().iter().filter_map(upgrade).collect()
+    }
+
     /// Asks whether the device is lost. A driver may lose all of its devices at once, so it asks the
     /// others, too.
     pub(crate) fn check_for_loss(&self) {
         if self.has_news_of_loss() {
-            let all: Vec<_> = DEVICES.lock().iter().filter_map(Weak::upgrade).collect();
-            all.into_iter().for_each(|inner| _ = Self { inner }.has_news_of_loss());
+            Self::opened().iter().for_each(|device| _ = device.has_news_of_loss());
         }
     }
 

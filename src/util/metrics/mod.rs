@@ -101,7 +101,7 @@ impl DeviceMetrics {
         self.0.is_some()
     }
 
-    /// Of the runs of executables with this name.
+    /// Returns the metrics of the runs of executables with this name.
     pub(crate) fn of_executable(&self, name: Option<&str>) -> RunSourceMetrics {
         match (&self.0, name) {
             (Some(device), Some(name)) => {
@@ -112,7 +112,7 @@ impl DeviceMetrics {
         }
     }
 
-    /// Of the commands of queues.
+    /// Returns the metrics of commands of queues.
     pub(crate) fn of_queues(&self) -> RunSourceMetrics {
         let Some(device) = &self.0 else { return RunSourceMetrics::default() };
         let new = || RunSourceMetrics(Some(Arc::new(RunHandles::new(&device.device, QUEUE))));

@@ -16,6 +16,12 @@ impl ResourceId {
     }
 }
 
+impl fmt::Display for ResourceId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "#{}", self.0)
+    }
+}
+
 /// Use that a command makes of a range of memory.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum AccessMode {

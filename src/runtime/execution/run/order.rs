@@ -45,19 +45,21 @@ impl Run {
 
     /// Notes a guard that the run comes after, itself or behind others, so that what gives the run up early
     /// need not check all of these. Called before it starts, by what has it wait on the host: only such
-    /// a run comes after a guard.
-    pub(crate) fn note_guard(&self) {
+    /// a run comes after a guard. Returns whether this one does.
+    pub(crate) fn note_guard(&self) -> bool {
         let guard = self.comes_after().iter().find_map(|earlier| match earlier {
             Predecessor::Run(run) => run.noted_guard(),
             _ => earlier.guard().cloned(),
         });
-        if guard.is_some() {
+        let is_behind_guard = guard.is_some();
+        if is_behind_guard {
             self.inner.lock().extras.get_or_make().until_end.guard = guard;
         }
+        is_behind_guard
     }
 
     /// The guard, whether or not it has been dropped.
-    pub(super) fn noted_guard(&self) -> Option<Arc<Fence>> {
+    pub(crate) fn noted_guard(&self) -> Option<Arc<Fence>> {
         self.extra(|extras| extras.until_end.guard.clone())
     }
 

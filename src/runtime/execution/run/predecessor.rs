@@ -185,22 +185,9 @@ pub(crate) enum FenceHolder {
 }
 
 impl FenceHolder {
-    /// The holder of a view; `kind` reads like "a guard of the host buffer".
+    /// The holder of a view; `kind` reads like "a `HostMut` of the host buffer".
     pub(crate) fn of(view: &View, kind: &'static str, location: Option<&'static Location<'static>>) -> Self {
         Self::Memory { kind, allocation: Arc::downgrade(&view.allocation), location }
-    }
-}
-
-impl Display for FenceHolder {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self::Memory { kind, allocation, location } = self else {
-            return f.write_str("an update of its executable");
-        };
-        f.write_str(kind)?;
-        if let Some(allocation) = allocation.upgrade() {
-            write!(f, " {allocation:?}")?;
-        }
-        location.map_or(Ok(()), |location| write!(f, ", requested at {location}"))
     }
 }
 
@@ -239,11 +226,18 @@ impl Fence {
 
 impl Display for Fence {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.holder.fmt(f)?;
-        match self.waits.load(Ordering::Relaxed) {
-            true => f.write_str(", which waits for its turn itself"),
-            false => Ok(()),
+        let FenceHolder::Memory { kind, allocation, location } = &self.holder else {
+            return f.write_str("an update of its executable");
+        };
+        f.write_str(kind)?;
+        if let Some(allocation) = allocation.upgrade() {
+            write!(f, " {allocation:?}")?;
         }
+        let waits = self.waits.load(Ordering::Relaxed);
+        if let Some(location) = location {
+            write!(f, ", {} at {location}", if waits { "requested" } else { "taken" })?;
+        }
+        f.write_str(if waits { ", which waits for its turn itself" } else { "" })
     }
 }
 

@@ -1,0 +1,162 @@
+//! A warning of guards that keep submissions from starting for long.
+//!
+//! A submission that waits for a guard waits for a task of the user's, and often that is the very task that awaits
+//! the submission. No device is at fault, so no error ever tells. While submissions wait on the host, a thread looks
+//! at them now and then. So a wait has neither a timer nor an entry of its own, and a submission that does not wait
+//! pays nothing.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Weak};
+use std::thread;
+use std::time::Duration;
+
+use crate::runtime::execution::in_flight::runs_on;
+use crate::runtime::execution::run::{Fence, Run};
+use crate::runtime::resource::device::Device;
+use crate::util::panics::catch_and_log;
+
+/// Time between two looks, and so the shortest wait that is reported. The longest is twice that.
+const PERIOD: Duration = Duration::from_secs(5);
+
+/// Whether the thread is on. One of the standard library, as loom has none for statics.
+static IS_ON: std::sync::atomic::AtomicBool = std::sync::atomic::AtomicBool::new(false);
+
+/// A submission is about to wait on the host: starts the thread, if it is not on.
+pub(crate) fn expect_waits() {
+    use std::sync::atomic::Ordering::SeqCst;
+    if IS_ON.load(SeqCst) || IS_ON.swap(true, SeqCst) {
+        return;
+    }
+    let look = || {
+        let mut lookout = Lookout::default();
+        loop {
+            thread::sleep(PERIOD);
+            if lookout.has_waits() {
+                continue;
+            }
+            // A submission that finds the thread on from here on is found by the second look.
+            IS_ON.store(false, SeqCst);
+            if !lookout.has_waits() || IS_ON.swap(true, SeqCst) {
+                return;
+            }
+        }
+    };
+    if let Err(error) = thread::Builder::new().name("wakegraph-lookout".into()).spawn(look) {
+        IS_ON.store(false, SeqCst);
+        tracing::debug!(target: "wakegraph", %error, "no thread looks for long waits");
+    }
+}
+
+/// The guards that submissions waited for at the last look, by address.
+#[derive(Default)]
+struct Lookout(HashMap<usize, KnownGuard>);
+
+struct KnownGuard {
+    /// Keeps the fence from being used for another guard, so that its address says which one it is.
+    _fence: Weak<Fence>,
+    is_reported: bool,
+}
+
+/// A guard, with a submission that waits for it, and how many do.
+struct WaitedFor {
+    guard: Arc<Fence>,
+    first: Arc<Run>,
+    count: usize,
+}
+
+impl Lookout {
+    /// Looks once, and reports. Returns whether a submission waits for a guard.
+    fn has_waits(&mut self) -> bool {
+        let mut found = false;
+        catch_and_log("a listener of warnings", || {
+            let waits = waits(&Device::opened());
+            found = !waits.is_empty();
+            self.look(waits).iter().for_each(WaitedFor::warn);
+        });
+        found
+    }
+
+    /// Takes in what submissions wait for now. Returns what they already waited for at the last look, once.
+    fn look(&mut self, mut waits: HashMap<usize, WaitedFor>) -> Vec<WaitedFor> {
+        self.0.retain(|address, _| waits.contains_key(address));
+        let mut long = Vec::new();
+        for (address, waited_for) in waits.drain() {
+            let new = || KnownGuard { _fence: Arc::downgrade(&waited_for.guard), is_reported: false };
+            match self.0.get_mut(&address) {
+                None => _ = self.0.insert(address, new()),
+                Some(known) if !known.is_reported => {
+                    known.is_reported = true;
+                    long.push(waited_for);
+                }
+                Some(_) => {}
+            }
+        }
+        long
+    }
+}
+
+/// The guards that submissions on these devices wait for, by address.
+fn waits(devices: &[Device]) -> HashMap<usize, WaitedFor> {
+    let mut waits: HashMap<usize, WaitedFor> = HashMap::new();
+    for run in devices.iter().flat_map(runs_on).filter(Run::is_behind_guard) {
+        let Some(guard) = run.noted_guard() else { continue };
+        let new = WaitedFor { guard: guard.clone(), first: run, count: 0 };
+        waits.entry(Arc::as_ptr(&guard).addr()).or_insert(new).count += 1;
+    }
+    waits
+}
+
+impl WaitedFor {
+    fn warn(&self) {
+        let Some(progress) = self.first.progress() else { return };
+        let (waits_for, submissions) = (&self.guard, self.count);
+        tracing::warn!(
+            target: "wakegraph::run",
+            %waits_for,
+            submissions,
+            %progress,
+            "a guard has kept submissions from starting for {PERIOD:?}"
+        );
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::runtime::Graph;
+
+    #[test]
+    fn a_guard_is_reported_once_at_the_second_look() {
+        let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+        runtime.block_on(async {
+            let device = Device::open("host:948").unwrap();
+            let host = device.host_buffer::<u32>(4).unwrap();
+            let mut graph = Graph::new(&device);
+            graph.copy(device.buffer::<u32>(4).unwrap(), &host);
+            let exec = graph.finalize().unwrap();
+            let mut lookout = Lookout::default();
+            let mut look = || lookout.look(waits(std::slice::from_ref(&device)));
+            for _ in 0..2 {
+                let line = line!() + 1;
+                let guard = host.write().await;
+                let submissions = [exec.submit(), exec.submit()];
+                assert!(look().is_empty());
+                let [long] = &*look() else { panic!("one guard is waited for") };
+                assert_eq!(long.count, 2);
+                let text = long.first.progress().unwrap().to_string();
+                assert!(text.contains(&format!("waits for {}", long.guard)), "{text}");
+                assert!(text.contains("a `HostMut` of the host buffer #"), "{text}");
+                assert!(
+                    text.contains(&format!("taken at src/runtime/execution/lookout.rs:{line}:")),
+                    "{text}"
+                );
+                assert!(look().is_empty(), "reported once");
+                drop(guard);
+                for submission in submissions {
+                    submission.await.unwrap();
+                }
+            }
+            assert!(look().is_empty());
+        });
+    }
+}
