@@ -214,6 +214,9 @@ fn the_page_lists_what_a_recorder_hears() {
     });
     let of = |queue| [("pool", "photos"), ("queue", queue)];
     let slot = runtime.block_on(pool.acquire()).unwrap();
+    let heard = ear.listen();
+    assert_eq!(change(&heard, "wakegraph_slots_in_use", &[("pool", "photos")]), 1.0);
+    assert_eq!(change(&heard, "wakegraph_request_wait_seconds", &of("pool")), 1.0);
     {
         let mut waits = pin!(pool.acquire());
         assert!(poll_once(waits.as_mut()).is_pending());
@@ -223,7 +226,9 @@ fn the_page_lists_what_a_recorder_hears() {
         assert_eq!(change(&heard, "wakegraph_requests_waiting", &of("pool")), 1.0);
         assert_eq!(change(&heard, "wakegraph_requests_refused_total", &of("pool")), 2.0);
     }
-    assert_eq!(change(&ear.listen(), "wakegraph_requests_waiting", &of("pool")), -1.0);
+    let heard = ear.listen();
+    assert_eq!(change(&heard, "wakegraph_requests_waiting", &of("pool")), -1.0);
+    assert_eq!(change(&heard, "wakegraph_requests_given_up_total", &of("pool")), 1.0);
     let batcher: Batcher<u32, u32> = pool.batcher().queue(1).build(async |_, items| Ok(items));
     let mut waits = pin!(batcher.call(1));
     assert!(poll_once(waits.as_mut()).is_pending());
@@ -233,7 +238,17 @@ fn the_page_lists_what_a_recorder_hears() {
     assert_eq!(change(&heard, "wakegraph_requests_refused_total", &of("batcher")), 1.0);
     drop(slot);
     assert_eq!(runtime.block_on(waits).unwrap(), 1);
-    assert_eq!(change(&ear.listen(), "wakegraph_requests_waiting", &of("batcher")), -1.0);
+    // A slot is free, so the next item has it for itself.
+    assert_eq!(runtime.block_on(batcher.call(2)).unwrap(), 2);
+    let heard = ear.listen();
+    assert_eq!(change(&heard, "wakegraph_requests_waiting", &of("batcher")), -1.0);
+    assert_eq!(change(&heard, "wakegraph_request_wait_seconds", &of("batcher")), 2.0);
+    assert_eq!(change(&heard, "wakegraph_batch_items", &[("pool", "photos")]), 2.0);
+    assert_eq!(change(&heard, "wakegraph_slots_in_use", &[("pool", "photos")]), -1.0);
+    let slot = pool.try_acquire().unwrap();
+    drop(poll_once(pin!(batcher.call(3))));
+    drop(slot);
+    assert_eq!(change(&ear.listen(), "wakegraph_requests_given_up_total", &of("batcher")), 1.0);
     control.lose_device();
 
     // Freed memory.

@@ -20,7 +20,7 @@ use crate::runtime::deadline;
 use crate::service::deadline::{Deadline, exceeded};
 use crate::service::drain::Drain;
 use crate::service::fair_queue::{FairQueue, Position};
-use crate::util::metrics::QueueMetrics;
+use crate::util::metrics::{Arrival, QueueMetrics};
 use crate::util::panics;
 
 /// The queue of a batcher, without the types of its pool and closure.
@@ -58,6 +58,7 @@ struct WaitingItem<I, R> {
     weight: u64,
     deadline: Option<Deadline>,
     caller: Caller<R>,
+    arrival: Arrival,
 }
 
 /// A caller who waits for a result.
@@ -129,7 +130,11 @@ impl<I, R> ItemQueue<I, R> {
             let alone = self.count_batch(&mut state);
             drop(state);
             match self.runner.run_alone(item, ask.deadline) {
-                Ok(run) => return Ok(EnteredItem::Alone(run, alone)),
+                Ok(run) => {
+                    self.metrics.served(&self.metrics.arrival());
+                    self.metrics.batch(1);
+                    return Ok(EnteredItem::Alone(run, alone));
+                }
                 Err(back) => (item, count) = (back, Some(alone)),
             }
             state = self.state.lock();
@@ -143,7 +148,8 @@ impl<I, R> ItemQueue<I, R> {
             }
         };
         let (caller, answer) = oneshot::channel();
-        let item = WaitingItem { item, weight, deadline: ask.deadline, caller };
+        let arrival = self.metrics.arrival();
+        let item = WaitingItem { item, weight, deadline: ask.deadline, caller, arrival };
         let position = state.items.push(ask.priority, ask.key, item);
         state.is_pulled = true;
         drop(state);
@@ -212,8 +218,14 @@ impl<I, R> ItemQueue<I, R> {
         let count = self.count_batch(&mut state);
         drop(state);
         self.metrics.left(taken.len() + late.len());
+        self.metrics.given_up(late.len());
         late.into_iter().for_each(WaitingItem::refuse_late);
-        (!taken.is_empty()).then(|| Batch::new(taken, count))
+        if taken.is_empty() {
+            return None;
+        }
+        self.metrics.batch(taken.len());
+        taken.iter().for_each(|item| self.metrics.served(&item.arrival));
+        Some(Batch::new(taken, count))
     }
 
     fn count_batch(self: &Arc<Self>, state: &mut ItemQueueState<I, R>) -> BatchCount<I, R> {
@@ -229,6 +241,7 @@ impl<I, R> ItemQueue<I, R> {
         drop(state);
         self.drain.work_left();
         self.metrics.left(dropped.len());
+        self.metrics.given_up(dropped.len());
         panics::catch_and_log("the drop of an item", || drop(dropped));
     }
 
@@ -376,6 +389,7 @@ impl<I, R> ItemWaiter<'_, I, R> {
         let Some(item) = item else { return false };
         self.queue.drain.work_left();
         self.queue.metrics.left(1);
+        self.queue.metrics.given_up(1);
         drop(item);
         true
     }

@@ -14,7 +14,7 @@ use crate::runtime::{Device, ExecutableGraph, Predecessor, on_thread};
 use crate::service::drain::Drain;
 use crate::service::fair_queue::{FairQueue, Position};
 use crate::service::slot_table::{Claim, Made, SlotTable};
-use crate::util::metrics::QueueMetrics;
+use crate::util::metrics::{Arrival, QueueMetrics};
 use crate::util::panics;
 
 /// The slot whose contents the closure of a pool makes.
@@ -115,6 +115,8 @@ impl<T> PoolInner<T> {
             && let Some(claim) = state.table.take()
         {
             ask.position.get_or_insert_with(|| state.waiting.arrive(ask.priority, ask.key));
+            drop(state);
+            self.metrics.served(&self.metrics.arrival());
             return Ok(Entered::Permit(Permit::new(self, claim)));
         }
         if ask.position.is_none() && state.waiting.len() >= ask.queue {
@@ -132,7 +134,8 @@ impl<T> PoolInner<T> {
         };
         drop(state);
         self.metrics.entered();
-        Ok(Entered::Waiting(Waiter { pool: self, request, position, has_left: false }))
+        let arrival = self.metrics.arrival();
+        Ok(Entered::Waiting(Waiter { pool: self, request, position, arrival, has_left: false }))
     }
 
     /// The error of a request that is refused.
@@ -154,6 +157,7 @@ impl<T> PoolInner<T> {
             return Err(error);
         }
         let claim = state.waiting.is_empty().then(|| take(&mut state.table)).flatten();
+        drop(state);
         Ok(claim.map(|claim| Permit::new(self, claim)))
     }
 
@@ -248,6 +252,7 @@ struct Waiter<'a, T> {
     pool: &'a Arc<PoolInner<T>>,
     request: usize,
     position: Position,
+    arrival: Arrival,
     /// It has seen its answer.
     has_left: bool,
 }
@@ -266,7 +271,10 @@ impl<T> Waiter<'_, T> {
         drop(state);
         self.has_left = true;
         Poll::Ready(match request {
-            Some(Request::Answered(answer)) => answer.map(|claim| Permit::new(self.pool, claim)),
+            Some(Request::Answered(answer)) => answer.map(|claim| {
+                self.pool.metrics.served(&self.arrival);
+                Permit::new(self.pool, claim)
+            }),
             _ => Err(Error::new(ErrorKind::Bug, "a pool forgot a request")),
         })
     }
@@ -278,6 +286,7 @@ impl<T> Drop for Waiter<'_, T> {
         if self.has_left {
             return;
         }
+        self.pool.metrics.given_up(1);
         let mut state = self.pool.state.lock();
         state.waiting.remove(self.position);
         let request = state.requests.try_remove(self.request);
@@ -300,6 +309,7 @@ pub(super) struct Permit<T> {
 
 impl<T> Permit<T> {
     fn new(pool: &Arc<PoolInner<T>>, claim: Claim<T>) -> Self {
+        pool.metrics.slot_taken();
         Self { pool: pool.clone(), claim: Some(claim) }
     }
 
@@ -420,6 +430,7 @@ impl<T> Drop for Permit<T> {
 impl<T> Permit<T> {
     fn give_back(&mut self) {
         if let Some(claim) = self.claim.take() {
+            self.pool.metrics.slot_given_back();
             self.pool.serve(Some(claim));
         }
     }

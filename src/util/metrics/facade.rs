@@ -7,7 +7,10 @@ use metrics::{
     IntoF64, Label, Unit, counter, describe_counter, describe_gauge, describe_histogram, gauge, histogram,
 };
 
-use super::{BUSY, HOST_TASK, MEMORY, REFUSED, RUN, RUNS, RUNS_FAILED, RUNS_IN_FLIGHT, WAITING, WAKE};
+use super::{
+    BATCH_ITEMS, BUSY, GIVEN_UP, HOST_TASK, MEMORY, REFUSED, RUN, RUNS, RUNS_FAILED, RUNS_IN_FLIGHT, SLOTS,
+    WAIT, WAITING, WAKE,
+};
 
 pub(super) fn describe() {
     describe_counter!(RUNS, Unit::Count, "Runs submitted");
@@ -23,7 +26,15 @@ pub(super) fn describe() {
     describe_counter!(BUSY, Unit::Nanoseconds, "Time with a partition on the device");
     describe_gauge!(MEMORY, Unit::Bytes, "Bytes allocated by buffers and graphs");
     describe_gauge!(WAITING, Unit::Count, "Requests that wait in a queue");
+    describe_histogram!(
+        WAIT,
+        Unit::Seconds,
+        "Time from the arrival of a request until it got what it waited for"
+    );
     describe_counter!(REFUSED, Unit::Count, "Requests refused because a queue was full");
+    describe_counter!(GIVEN_UP, Unit::Count, "Requests that left a queue without an answer");
+    describe_gauge!(SLOTS, Unit::Count, "Slots of a pool in use");
+    describe_histogram!(BATCH_ITEMS, Unit::Count, "Items of a batch");
 }
 
 pub(super) fn counter(name: &'static str, of: &[(&'static str, &str)]) -> Counter {
@@ -44,10 +55,10 @@ fn labels(of: &[(&'static str, &str)]) -> Vec<Label> {
 
 /// Whether a recorder listens. Handles convert what they are given only if one does; none of
 /// what this gives them changes a metric.
-pub(super) fn has_listener(gauges: [&Gauge; 3], histograms: [&Histogram; 2]) -> bool {
+pub(super) fn has_listener(gauges: &[&Gauge], histograms: &[&Histogram]) -> bool {
     let heard = Cell::new(false);
-    gauges.into_iter().for_each(|gauge| gauge.increment(Nothing { heard: &heard }));
-    histograms.into_iter().for_each(|histogram| histogram.record_many(Nothing { heard: &heard }, 0));
+    gauges.iter().for_each(|gauge| gauge.increment(Nothing { heard: &heard }));
+    histograms.iter().for_each(|histogram| histogram.record_many(Nothing { heard: &heard }, 0));
     heard.get()
 }
 

@@ -9,7 +9,7 @@
 mod handles;
 
 use std::sync::{Arc, LazyLock, OnceLock};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use handles::{Counter, Gauge, Histogram, counter, describe, gauge, has_listener, histogram};
 use parking_lot::Mutex;
@@ -27,6 +27,10 @@ const WAKE: &str = "wakegraph_wake_seconds";
 const BUSY: &str = "wakegraph_device_busy_nanoseconds_total";
 const MEMORY: &str = "wakegraph_memory_bytes";
 const WAITING: &str = "wakegraph_requests_waiting";
+const WAIT: &str = "wakegraph_request_wait_seconds";
+const GIVEN_UP: &str = "wakegraph_requests_given_up_total";
+const SLOTS: &str = "wakegraph_slots_in_use";
+const BATCH_ITEMS: &str = "wakegraph_batch_items";
 const REFUSED: &str = "wakegraph_requests_refused_total";
 
 /// The name that runs of executables without one count for, and that of commands of queues.
@@ -77,7 +81,7 @@ impl DeviceMetrics {
         let [device_memory, host_memory] =
             ["device", "host"].map(|kind| gauge(MEMORY, &[("device", selector), ("kind", kind)]));
         let gauges = [&runs.in_flight, &device_memory, &host_memory];
-        if !has_listener(gauges, [&runs.host_task, &runs.wake]) {
+        if !has_listener(&gauges, &[&runs.host_task, &runs.wake]) {
             return Self(None);
         }
         let nanoseconds = counter(BUSY, &[("device", selector)]);
@@ -326,34 +330,91 @@ impl Drop for HostTaskTimer {
     }
 }
 
-/// The metrics of the requests that wait in the queue of a pool or batcher.
-pub(crate) struct QueueMetrics {
+/// The metrics of a pool or batcher: of the requests that wait in its queue, of slots and of batches. Empty where
+/// no recorder listens.
+pub(crate) struct QueueMetrics(Option<QueueHandles>);
+
+struct QueueHandles {
     waiting: Gauge,
+    wait: Histogram,
     refused: Counter,
+    given_up: Counter,
+    slots_in_use: Gauge,
+    batch_items: Histogram,
 }
+
+/// The time at which a request arrived, if a recorder wants to know how long it waits.
+pub(crate) struct Arrival(Option<Instant>);
 
 impl QueueMetrics {
     /// `of` says whether it is a pool's or a batcher's.
     pub(crate) fn new(of: &'static str, pool: &str) -> Self {
         describe();
         let labels = [("pool", pool), ("queue", of)];
-        Self { waiting: gauge(WAITING, &labels), refused: counter(REFUSED, &labels) }
+        let handles = QueueHandles {
+            waiting: gauge(WAITING, &labels),
+            wait: histogram(WAIT, &labels),
+            refused: counter(REFUSED, &labels),
+            given_up: counter(GIVEN_UP, &labels),
+            slots_in_use: gauge(SLOTS, &labels[..1]),
+            batch_items: histogram(BATCH_ITEMS, &labels[..1]),
+        };
+        let is_heard =
+            has_listener(&[&handles.waiting, &handles.slots_in_use], &[&handles.wait, &handles.batch_items]);
+        Self(is_heard.then_some(handles))
+    }
+
+    fn tell(&self, what: impl FnOnce(&QueueHandles)) {
+        if let Some(handles) = &self.0 {
+            tell_recorder(|| what(handles));
+        }
+    }
+
+    pub(crate) fn arrival(&self) -> Arrival {
+        Arrival(self.0.as_ref().map(|_| Instant::now()))
     }
 
     /// A request waits.
     pub(crate) fn entered(&self) {
-        tell_recorder(|| self.waiting.increment(1.0));
+        self.tell(|handles| handles.waiting.increment(1.0));
     }
 
     /// So many requests wait no longer.
     pub(crate) fn left(&self, requests: usize) {
         if requests > 0 {
-            tell_recorder(|| self.waiting.decrement(requests as f64));
+            self.tell(|handles| handles.waiting.decrement(requests as f64));
+        }
+    }
+
+    /// A request gets a slot, or an item a place in a batch.
+    pub(crate) fn served(&self, arrival: &Arrival) {
+        let waited = arrival.0.map_or(Duration::ZERO, |since| since.elapsed());
+        self.tell(|handles| handles.wait.record(waited));
+    }
+
+    /// So many requests leave the queue without having got anything.
+    pub(crate) fn given_up(&self, requests: usize) {
+        if requests > 0 {
+            self.tell(|handles| handles.given_up.increment(requests as u64));
         }
     }
 
     pub(crate) fn refused(&self) {
-        tell_recorder(|| self.refused.increment(1));
+        self.tell(|handles| handles.refused.increment(1));
+    }
+
+    /// A slot is taken by a request, or to be made.
+    pub(crate) fn slot_taken(&self) {
+        self.tell(|handles| handles.slots_in_use.increment(1.0));
+    }
+
+    pub(crate) fn slot_given_back(&self) {
+        self.tell(|handles| handles.slots_in_use.decrement(1.0));
+    }
+
+    /// A batch of so many items begins.
+    pub(crate) fn batch(&self, items: usize) {
+        self.tell(|handles| handles.batch_items.record(items as f64));
     }
 }
 
