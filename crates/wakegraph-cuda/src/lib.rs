@@ -39,8 +39,8 @@
 //! # Completion
 //!
 //! The driver does not notify: a host function would cost more than most graphs take
-//! (`docs/measurements.md`). An event is recorded behind every launch, and a query of it takes a
-//! fifth of a microsecond. Where the caller polls in a loop, a completion counter can take the
+//! (`docs/adr/0003-completion-by-polling.md`). An event is recorded behind every launch, and a query of it
+//! takes a fifth of a microsecond. Where the caller polls in a loop, a completion counter can take the
 //! event's place (`events`).
 //!
 //! # Lost devices
