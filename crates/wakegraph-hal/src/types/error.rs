@@ -19,16 +19,16 @@ pub type BoxError = Box<dyn std::error::Error + Send + Sync + 'static>;
 /// ```
 /// use wakegraph::{Device, ErrorKind, Fault, Graph};
 ///
-/// # #[tokio::main(flavor = "current_thread")]
-/// # async fn main() -> wakegraph::Result<()> {
+/// # fn main() -> wakegraph::Result<()> {
 /// let device = Device::open("host")?;
+/// let (x, y) = (device.buffer::<u32>(2)?, device.buffer::<u32>(3)?);
 /// let mut graph = Graph::new(&device);
-/// graph.host_task((), async |()| Err::<(), _>("no answer")).name("ask");
+/// graph.copy(&x, &y); // the lengths differ
 ///
-/// let error = graph.finalize()?.submit().await.unwrap_err();
-/// assert_eq!(error.kind(), ErrorKind::HostTaskFailed);
+/// let error = graph.finalize().unwrap_err();
+/// assert_eq!(error.kind(), ErrorKind::InvalidSize);
 /// assert_eq!(error.fault(), Fault::Caller);
-/// assert!(error.to_string().contains("'ask'"));
+/// println!("{error}"); // names the node, and the line that added it
 /// # Ok(())
 /// # }
 /// ```
