@@ -1,9 +1,13 @@
-//! The order in which requests wait: by priority, then fairly by key, then by arrival.
+//! The order in which requests wait: by priority, then fairly by key, then by arrival. Requests of a low priority
+//! that are passed over again and again have a turn in between.
 
 use std::collections::VecDeque;
 
 use rustc_hash::FxHashMap;
 use wakegraph_hal::Priority;
+
+/// So many turns of more urgent requests pass before one that is less urgent has its turn.
+const PASSED_OVER: u32 = 32;
 
 /// Requests that wait. Keys of the same priority take turns, so a key with many requests does not
 /// hold back a key with few.
@@ -38,6 +42,8 @@ struct PriorityClass<V> {
     /// The key that had its turn last, if it has more requests. It goes behind those that come
     /// before its next turn.
     last: Option<u64>,
+    /// Turns of other priorities since one of these requests had its turn, while some waited.
+    passed_over: u32,
 }
 
 /// The requests of one key, each behind its arrival.
@@ -71,14 +77,26 @@ impl<V> FairQueue<V> {
 
     /// The request whose turn it is.
     pub(crate) fn pop(&mut self) -> Option<V> {
-        let value = self.classes.iter_mut().find_map(PriorityClass::pop)?;
+        let turn = self.turn()?;
+        for (number, class) in self.classes.iter_mut().enumerate() {
+            let is_passed_over = number != turn && !class.is_empty();
+            class.passed_over = if is_passed_over { class.passed_over + 1 } else { 0 };
+        }
+        let value = self.classes[turn].pop()?;
         self.len -= 1;
         Some(value)
     }
 
     /// The request that `pop` would return.
     pub(crate) fn peek(&self) -> Option<&V> {
-        self.classes.iter().find_map(PriorityClass::peek)
+        self.classes[self.turn()?].peek()
+    }
+
+    /// The class whose turn it is: one that was passed over too often, or else the most urgent one.
+    fn turn(&self) -> Option<usize> {
+        let aged =
+            self.classes.iter().position(|class| class.passed_over >= PASSED_OVER && !class.is_empty());
+        aged.or_else(|| self.classes.iter().position(|class| !class.is_empty()))
     }
 
     /// Takes a request out that is no longer interested. None if it has had its turn. The last request
@@ -107,11 +125,15 @@ impl<V> FairQueue<V> {
 impl<V> Default for PriorityClass<V> {
     fn default() -> Self {
         let (keyless, turns) = (VecDeque::new(), VecDeque::new());
-        Self { keyless, by_key: FxHashMap::default(), turns, last: None }
+        Self { keyless, by_key: FxHashMap::default(), turns, last: None, passed_over: 0 }
     }
 }
 
 impl<V> PriorityClass<V> {
+    fn is_empty(&self) -> bool {
+        self.turns.is_empty() && self.last.is_none()
+    }
+
     fn requests(&self, key: u64) -> Option<&KeyRequests<V>> {
         if key == 0 { Some(&self.keyless) } else { self.by_key.get(&key) }
     }
@@ -209,6 +231,23 @@ mod tests {
         queue.push(Priority::Normal, 0, "normal");
         queue.push(Priority::High, 0, "high");
         assert_eq!(drain(&mut queue), ["high", "normal", "low"]);
+    }
+
+    #[test]
+    fn low_requests_are_not_passed_over_for_ever() {
+        let mut queue = FairQueue::default();
+        queue.push(Priority::Low, 0, "low");
+        queue.push(Priority::Normal, 0, "normal");
+        let turns = (0..100).map(|_| {
+            queue.push(Priority::High, 0, "high");
+            let next = queue.peek().copied();
+            assert_eq!(queue.pop(), next);
+            next.unwrap()
+        });
+        let turns: Vec<_> = turns.collect();
+        let at = |value| turns.iter().position(|turn| *turn == value);
+        assert_eq!((at("normal"), at("low")), (Some(32), Some(33)));
+        assert_eq!(queue.len(), 2);
     }
 
     #[test]

@@ -44,7 +44,6 @@ impl Slot {
 pub(super) struct PoolInner<T> {
     pub(super) name: String,
     pub(super) make: Box<MakeSlot<T>>,
-    pub(super) devices: Vec<Option<Device>>,
     /// Number of requests that may wait.
     pub(super) queue: usize,
     pub(super) keys: RandomState,
@@ -183,7 +182,14 @@ impl<T> PoolInner<T> {
 
     fn lose(&self, claim: &mut Claim<T>, error: Error) {
         let dropped = self.state.lock().table.lose(claim, error);
-        drop_values(dropped);
+        drop_values(dropped.made);
+        drop(dropped.devices);
+    }
+
+    /// Adds slots, and gives them to requests that wait.
+    pub(super) fn add_device(&self, device: Device, slots: usize) {
+        self.state.lock().table.add(Some(device), slots);
+        self.serve(None);
     }
 
     /// Takes a slot back, if there is one to take back, and gives free slots to requests that wait. Wakes
@@ -359,7 +365,8 @@ impl<T: Send + 'static> Permit<T> {
         if claim.made.is_some() {
             return Ok(self.checked());
         }
-        let slot = Slot { index: claim.index, device: self.pool.devices[claim.place].clone() };
+        let device = self.pool.state.lock().table.device(claim);
+        let slot = Slot { index: claim.index, device };
         let since = ResourceId::unique();
         let parts = panics::catch(|| (self.pool.make)(&slot)).unwrap_or_else(|panic| {
             let why = format!("the closure that makes slots panicked: {panic}");

@@ -76,7 +76,7 @@ pub(super) const DEFAULT_QUEUE: usize = 1024;
 /// - A slot whose run has failed or panicked is made again, unless the run was cancelled or a host
 ///   task returned an error: both leave the executable as it was.
 /// - A slot whose device is lost is gone, and so are all others of that device. When none is left,
-///   requests get the error of the loss. The pool goes by the [health](Device::health) of the devices that
+///   requests get the error of the loss, until a [device is added](Self::add_device). The pool goes by the [health](Device::health) of the devices that
 ///   it was given or that executables use, not by errors of the closure.
 pub struct ExecutablePool<T> {
     pub(super) inner: Arc<PoolInner<T>>,
@@ -94,7 +94,8 @@ pub struct PoolBuilder {
 
 impl PoolBuilder {
     /// Adds slots on a device. The slots of a device that is added later are for overflow: they are
-    /// used while all of the earlier ones are taken.
+    /// used while all of the earlier ones are taken, and while the earlier device
+    /// [hangs](crate::Health::Stalled).
     pub fn device(mut self, device: &Device, slots: usize) -> Self {
         self.places.push((Some(device.clone()), slots));
         self
@@ -118,8 +119,7 @@ impl PoolBuilder {
         self,
         make: impl Fn(&Slot) -> Result<(ExecutableGraph, T)> + Send + Sync + 'static,
     ) -> ExecutablePool<T> {
-        let table = SlotTable::new(&self.places, self.memory_limit);
-        let devices = self.places.into_iter().map(|(device, _)| device).collect();
+        let table = SlotTable::new(self.places, self.memory_limit);
         let state = Mutex::new(PoolState::new(table));
         let (queue, keys) = (self.queue, RandomState::new());
         let of_executables: Option<Arc<str>> = self.name.as_deref().map(Arc::from);
@@ -128,7 +128,7 @@ impl PoolBuilder {
         let make = Box::new(move |slot: &Slot| with_default_name(of_executables.as_ref(), || make(slot)));
         let drain = Drain::new("pool");
         ExecutablePool {
-            inner: Arc::new(PoolInner { name, make, devices, queue, keys, metrics, drain, state }),
+            inner: Arc::new(PoolInner { name, make, queue, keys, metrics, drain, state }),
         }
     }
 }
@@ -283,6 +283,15 @@ impl<T: Send + 'static> ExecutablePool<T> {
         Ok(())
     }
 
+    /// Adds slots on a device, as [`PoolBuilder::device`] does, while the pool is in use: for a device that has
+    /// come back after its loss, or another in its place. Requests that wait get these slots at once.
+    ///
+    /// The pool has given up its own handle of a device that it has found to be lost. When all others are gone,
+    /// and the slots that were in use, [`Device::open`] opens it again.
+    pub fn add_device(&self, device: &Device, slots: usize) {
+        self.inner.add_device(device.clone(), slots);
+    }
+
     /// Takes no more requests: from now on, they fail with [`Unavailable`](crate::ErrorKind::Unavailable) at
     /// once, for all handles of this pool. Requests that wait for a slot get one, and guards stay as they
     /// are.
@@ -347,9 +356,9 @@ pub struct AcquireBuilder<'a, T> {
 }
 
 impl<T: Send + 'static> AcquireBuilder<'_, T> {
-    /// Sets how urgent the request is among those that wait for a slot. As long as a more urgent one waits, a
-    /// less urgent one does not get its turn. How urgent the slot's work is on its device is decided where
-    /// its executable is [finalized](crate::FinalizeOptions::priority).
+    /// Sets how urgent the request is among those that wait for a slot. The most urgent one has its turn, but
+    /// after 32 turns in which less urgent ones were passed over, one of these has it. How urgent the slot's
+    /// work is on its device is decided where its executable is [finalized](crate::FinalizeOptions::priority).
     pub fn priority(mut self, priority: Priority) -> Self {
         self.ask.priority = priority;
         self

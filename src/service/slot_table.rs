@@ -11,16 +11,17 @@ pub(super) struct SlotTable<T> {
     places: Vec<Place<T>>,
     /// Slots of all places.
     slots: usize,
+    /// The number of the next slot that is added.
+    next_index: usize,
     /// The most device memory that the slots of one place may have.
     memory_limit: Option<u64>,
     /// Why there are fewer slots than there were.
     loss: Option<Error>,
-    /// The selectors of devices that are gone.
-    lost: Vec<String>,
 }
 
 /// A device with its slots.
 struct Place<T> {
+    /// None if the closure chooses it, or if it is lost.
     device: Option<Device>,
     is_lost: bool,
     /// Slots that there are: free, in use or yet to be made.
@@ -39,6 +40,13 @@ pub(super) struct Claim<T> {
     pub(super) made: Option<Box<Made<T>>>,
     /// The slot's device is gone.
     pub(super) is_lost: bool,
+}
+
+/// What a lost device leaves behind, to be dropped without a lock.
+pub(super) struct Lost<T> {
+    pub(super) made: Vec<Box<Made<T>>>,
+    /// The pool's handles, so that the device can be opened again.
+    pub(super) devices: Vec<Device>,
 }
 
 /// Contents of a slot.
@@ -120,50 +128,68 @@ impl<T> Made<T> {
     pub(super) fn memory(&self) -> impl Iterator<Item = (ResourceId, u64)> {
         self.executable.device_memory()
     }
-
-    fn uses(&self, selector: &str) -> bool {
-        self.executable.devices().any(|device| device.selector() == selector)
-    }
 }
 
 impl<T> SlotTable<T> {
-    pub(super) fn new(places: &[(Option<Device>, usize)], memory_limit: Option<u64>) -> Self {
-        let mut index = 0;
-        let place = |(device, slots): &(Option<Device>, usize)| {
-            let numbers = index..index + slots;
-            index = numbers.end;
-            Place {
-                device: device.clone(),
-                is_lost: false,
-                slots: *slots,
-                idle: Vec::new(),
-                // The last is taken first.
-                unmade: numbers.rev().collect(),
-                making: 0,
-                memory: PlaceMemory::default(),
-            }
-        };
-        let places: Vec<_> = places.iter().map(place).collect();
-        let slots = places.iter().map(|place| place.slots).sum();
-        Self { places, slots, memory_limit, loss: None, lost: Vec::new() }
+    pub(super) fn new(places: Vec<(Option<Device>, usize)>, memory_limit: Option<u64>) -> Self {
+        let mut table = Self { places: Vec::new(), slots: 0, next_index: 0, memory_limit, loss: None };
+        places.into_iter().for_each(|(device, slots)| table.add(device, slots));
+        table
     }
 
-    /// A slot that is free, of the first place that has one.
+    /// Adds a place with slots to be made.
+    pub(super) fn add(&mut self, device: Option<Device>, slots: usize) {
+        let numbers = self.next_index..self.next_index + slots;
+        self.next_index = numbers.end;
+        self.slots += slots;
+        self.places.push(Place {
+            device,
+            is_lost: false,
+            slots,
+            idle: Vec::new(),
+            // The last is taken first.
+            unmade: numbers.rev().collect(),
+            making: 0,
+            memory: PlaceMemory::default(),
+        });
+    }
+
+    /// The device of a slot, unless the closure chooses it.
+    pub(super) fn device(&self, claim: &Claim<T>) -> Option<Device> {
+        self.places[claim.place].device.clone()
+    }
+
+    /// A slot that is free.
     pub(super) fn take(&mut self) -> Option<Claim<T>> {
         let limit = self.memory_limit;
-        self.places.iter_mut().enumerate().find_map(|(place, state)| {
-            let idle = state.idle.pop().map(|(index, made)| (index, Some(made)));
-            let (index, made) = idle.or_else(|| Some((state.start_making(limit)?, None)))?;
-            Some(Claim { place, index, made, is_lost: false })
+        self.take_from(|place| {
+            let idle = place.idle.pop().map(|(index, made)| (index, Some(made)));
+            idle.or_else(|| Some((place.start_making(limit)?, None)))
         })
     }
 
     /// A slot that is free and does not have to be made first.
     pub(super) fn take_made(&mut self) -> Option<Claim<T>> {
-        self.places.iter_mut().enumerate().find_map(|(place, state)| {
-            let (index, made) = state.idle.pop()?;
-            Some(Claim { place, index, made: Some(made), is_lost: false })
-        })
+        self.take_from(|place| place.idle.pop().map(|(index, made)| (index, Some(made))))
+    }
+
+    /// A slot of the first place that has one, and whose device does not hang. Of one that hangs if no other
+    /// place has one.
+    fn take_from(
+        &mut self,
+        mut take: impl FnMut(&mut Place<T>) -> Option<(usize, Option<Box<Made<T>>>)>,
+    ) -> Option<Claim<T>> {
+        let can_choose = self.places.len() > 1;
+        for takes_hanging in [!can_choose, true] {
+            for (number, place) in self.places.iter_mut().enumerate() {
+                if (takes_hanging || !place.hangs())
+                    && let Some((index, made)) = take(place)
+                {
+                    return Some(Claim { place: number, index, made, is_lost: false });
+                }
+            }
+        }
+        None
     }
 
     /// A slot that has to be made.
@@ -199,7 +225,7 @@ impl<T> SlotTable<T> {
 
     /// Whether a slot that is given back can go to the next request as it is: no device is gone.
     pub(super) fn can_hand_over(&self, claim: &Claim<T>) -> bool {
-        claim.made.is_some() && self.lost.is_empty() && !claim.is_lost
+        claim.made.is_some() && self.loss.is_none() && !claim.is_lost
     }
 
     /// Takes a slot back. Returns it if it is no longer needed.
@@ -209,8 +235,8 @@ impl<T> SlotTable<T> {
         if made.is_none() {
             place.making -= 1;
         }
-        let is_on_lost = |made: &Made<T>| self.lost.iter().any(|selector| made.uses(selector));
-        if is_lost || place.is_lost || made.as_deref().is_some_and(is_on_lost) {
+        let is_on_lost = |made: &Made<T>| made.loss().is_some();
+        if is_lost || place.is_lost || self.loss.is_some() && made.as_deref().is_some_and(is_on_lost) {
             place.slots -= 1;
             self.slots -= 1;
             if let Some(made) = &made {
@@ -227,29 +253,26 @@ impl<T> SlotTable<T> {
 
     /// A device is gone: takes out its slots. Those in use go when they are put back. Returns what
     /// is to be dropped.
-    pub(super) fn lose(&mut self, claim: &mut Claim<T>, error: Error) -> Vec<Box<Made<T>>> {
+    pub(super) fn lose(&mut self, claim: &mut Claim<T>, error: Error) -> Lost<T> {
         claim.is_lost = true;
-        let own = self.places[claim.place].device.as_ref().map(|device| device.selector().to_owned());
-        let lost = error.device().map(str::to_owned).or(own);
         self.loss = Some(error);
-        let Some(lost) = lost else { return Vec::new() };
-        let mut dropped = Vec::new();
+        let mut dropped = Lost { made: Vec::new(), devices: Vec::new() };
         for place in &mut self.places {
-            if place.device.as_ref().is_some_and(|device| device.selector() == lost) {
+            if let Some(device) = place.device.take_if(|device| device.loss().is_some()) {
+                dropped.devices.push(device);
                 place.is_lost = true;
                 place.slots -= place.unmade.len();
                 self.slots -= place.unmade.len();
                 place.unmade.clear();
             }
             let is_lost = place.is_lost;
-            for (_, made) in place.idle.extract_if(.., |(_, made)| is_lost || made.uses(&lost)) {
+            for (_, made) in place.idle.extract_if(.., |(_, made)| is_lost || made.loss().is_some()) {
                 place.slots -= 1;
                 self.slots -= 1;
                 place.memory.all.remove(made.memory());
-                dropped.push(made);
+                dropped.made.push(made);
             }
         }
-        self.lost.push(lost);
         dropped
     }
 
@@ -259,7 +282,7 @@ impl<T> SlotTable<T> {
             return None;
         }
         Some(self.loss.clone().unwrap_or_else(|| {
-            Error::new(ErrorKind::InvalidArgument, "the pool was built without slots")
+            Error::new(ErrorKind::InvalidArgument, "the pool has no slots")
                 .help("give it a number of slots, or devices")
         }))
     }
@@ -288,6 +311,11 @@ impl<T> SlotTable<T> {
 }
 
 impl<T> Place<T> {
+    /// Whether a watchdog has found work on the device that does not end.
+    fn hangs(&self) -> bool {
+        self.device.as_ref().is_some_and(Device::is_stalled)
+    }
+
     /// A slot to make, if its memory fits beside that of the others.
     fn start_making(&mut self, limit: Option<u64>) -> Option<usize> {
         // If there is no other slot, waiting for one would last for ever; making this one may be an

@@ -13,6 +13,7 @@ mod ending;
 mod pool;
 mod pool_faults;
 mod pool_memory;
+mod sick_devices;
 mod streams;
 #[path = "../../crates/wakegraph-conformance/src/support/mod.rs"]
 mod support;

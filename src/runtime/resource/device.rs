@@ -272,6 +272,11 @@ impl Device {
         self.inner.health.loss()
     }
 
+    /// Whether a watchdog has found work on the device that does not end.
+    pub(crate) fn is_stalled(&self) -> bool {
+        self.inner.health.is_stalled()
+    }
+
     /// Waits until the device is lost, which may be never, and tells why.
     ///
     /// # Cancel safety

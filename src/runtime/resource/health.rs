@@ -87,6 +87,11 @@ impl HealthCell {
         self.state.lock().lost.clone()
     }
 
+    /// Whether a submission hangs.
+    pub(crate) fn is_stalled(&self) -> bool {
+        !self.state.lock().stalls.is_empty()
+    }
+
     /// The device is lost. Whether that was not known before.
     pub(crate) fn set_lost(self: &Arc<Self>, error: Error) -> bool {
         let is_news = {
