@@ -5,10 +5,11 @@ use std::time::Duration;
 use futures::FutureExt as _;
 use tower::load_shed::LoadShedLayer;
 use tower::{BoxError, Service, ServiceBuilder, ServiceExt as _};
-use wakegraph::service::{Batcher, ExecutablePool};
+use wakegraph::service::{Batcher, ExecutablePool, PoolGuard};
 use wakegraph::{Error, ErrorKind, Result};
 
 use crate::common::{fill, manual, pool, run};
+use crate::support::Hold;
 
 #[test]
 fn readiness_reserves_a_slot() {
@@ -34,13 +35,18 @@ fn readiness_reserves_a_slot() {
 #[test]
 fn layers_see_when_there_is_no_slot() {
     run(async {
-        let (device, _) = manual("fake");
-        let pool = pool(&device, 1);
+        let ((device, _), hold) = (manual("fake"), Hold::new());
+        let held = hold.held();
+        let pool = ExecutablePool::new(1, move |slot| {
+            held.pass();
+            Ok((fill(&device, 4)?, slot.index()))
+        });
         let handler = async |_slot, input: usize| -> Result<usize, BoxError> { Ok(input) };
         let service = ServiceBuilder::new().layer(LoadShedLayer::new()).timeout(Duration::from_secs(3600));
         let service = service.service(pool.service(handler));
         assert_eq!(service.clone().oneshot(1).await.unwrap_err().to_string(), "service overloaded");
         // The slot is made all the same.
+        hold.open();
         while pool.status().idle == 0 {
             tokio::task::yield_now().await;
         }
@@ -87,4 +93,19 @@ fn a_service_can_be_shared_between_threads() {
     let pool = pool(&device, 1);
     check(&pool.service(async |_slot, input: u32| -> Result<u32> { Ok(input) }));
     check(&Batcher::new(&pool, 4, async |_slot, items: Vec<u32>| Ok(items)));
+}
+
+#[test]
+fn a_stack_with_boxed_errors_can_be_spawned() {
+    run(async {
+        let (device, _) = manual("fake");
+        let pool = pool(&device, 1);
+        let handler =
+            async |slot: PoolGuard<usize>, input: usize| -> Result<usize, BoxError> { Ok(*slot + input) };
+        // The type of the handler has the lifetime in the box, which the box around the stack hides.
+        let stack = ServiceBuilder::new().boxed_clone().layer(LoadShedLayer::new());
+        let stack = stack.service(pool.service(handler));
+        pool.warm_up().await.unwrap();
+        assert_eq!(tokio::spawn(async move { stack.oneshot(1).await }).await.unwrap().unwrap(), 1);
+    });
 }
