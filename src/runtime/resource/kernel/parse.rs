@@ -3,17 +3,19 @@
 #[doc(hidden)]
 #[macro_export]
 macro_rules! __kernel_parse {
-    // One parameter at a time: (name, kind, type of an element or of the value).
+    // One parameter at a time: (name, kind, type of an element or of the value). Local memory is known by the name of
+    // its type, so that type is compared with the one of this crate.
     (@params $head:tt $code:tt [$($done:tt)*] $arg:ident : &mut [$t:ty] $(, $($rest:tt)*)?) => {
         $crate::__kernel_parse! { @params $head $code [$($done)* ($arg, write, $t)] $($($rest)*)? }
     };
     (@params $head:tt $code:tt [$($done:tt)*] $arg:ident : &[$t:ty] $(, $($rest:tt)*)?) => {
         $crate::__kernel_parse! { @params $head $code [$($done)* ($arg, read, $t)] $($($rest)*)? }
     };
-    (@params $head:tt $code:tt [$($done:tt)*] $arg:ident : Local<$t:ty> $(, $($rest:tt)*)?) => {
-        $crate::__kernel_parse! { @params $head $code [$($done)* ($arg, local, $t)] $($($rest)*)? }
+    (@params $head:tt $code:tt $done:tt $arg:ident : $type:ident<$t:ty> $(, $($rest:tt)*)?) => {
+        $crate::__kernel_parse! { @generic $type $head $code $done ($arg, $type, $t) $($($rest)*)? }
     };
     (@params $head:tt $code:tt [$($done:tt)*] $arg:ident : $path:ident::Local<$t:ty> $(, $($rest:tt)*)?) => {
+        const _: ::std::marker::PhantomData<$path::Local<$t>> = ::std::marker::PhantomData::<$crate::Local<$t>>;
         $crate::__kernel_parse! { @params $head $code [$($done)* ($arg, local, $t)] $($($rest)*)? }
     };
     (@params $head:tt $code:tt $done:tt $arg:ident : & $($rest:tt)*) => {
@@ -30,6 +32,13 @@ macro_rules! __kernel_parse {
     };
     (@params $head:tt $code:tt $done:tt $other:tt $($rest:tt)*) => {
         $crate::__kernel_parse! { @no_parameter $head $other }
+    };
+    (@generic Local $head:tt $code:tt [$($done:tt)*] ($arg:ident, $local:ident, $t:ty) $($rest:tt)*) => {
+        const _: ::std::marker::PhantomData<$local<$t>> = ::std::marker::PhantomData::<$crate::Local<$t>>;
+        $crate::__kernel_parse! { @params $head $code [$($done)* ($arg, local, $t)] $($rest)* }
+    };
+    (@generic $type:ident $head:tt $code:tt [$($done:tt)*] ($arg:ident, $name:ident, $t:ty) $($rest:tt)*) => {
+        $crate::__kernel_parse! { @params $head $code [$($done)* ($arg, value, $name<$t>)] $($rest)* }
     };
     (@no_parameter [$(#[$meta:meta])* $vis:vis fn $name:ident] $arg:tt) => {
         ::std::compile_error!(::std::concat!(
