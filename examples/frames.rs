@@ -118,8 +118,8 @@ fn frames(reader: impl AsyncRead + Unpin) -> impl Stream<Item = io::Result<Vec<u
     })
 }
 
-/// Reads a frame: its length in four bytes, the first one the most significant, and its bytes. `None` where the
-/// connection ends before it.
+/// Reads a frame: its length in four bytes, the first one the most significant, and its bytes. `None` where
+/// the connection ends before it.
 async fn read_frame(reader: &mut BufReader<impl AsyncRead + Unpin>) -> io::Result<Option<Vec<u8>>> {
     if reader.fill_buf().await?.is_empty() {
         return Ok(None);

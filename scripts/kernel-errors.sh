@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Compiles each mistake in tests/kernel_errors, and compares the compiler's messages with the first lines of the file:
-# what people read who make that mistake.
+# Compiles each mistake in tests/kernel_errors, and compares the compiler's messages with the first lines of the
+# file: what people read who make that mistake.
 #
 #   scripts/kernel-errors.sh [FILE..]
 #
@@ -21,11 +21,12 @@ files=("$@")
 failed=0
 for file in "${files[@]}"; do
     expected=$(sed -n '/^\/\/ /!q; s/^\/\/ //p' "$file")
-    log=$(rustc --edition 2024 --crate-type lib --emit metadata=/dev/null --allow unused --extern "wakegraph=$library" \
-        -L "dependency=${library%/*}" "$file" 2>&1) || true
+    log=$(rustc --edition 2024 --crate-type lib --emit metadata=/dev/null --allow unused \
+        --extern "wakegraph=$library" -L "dependency=${library%/*}" "$file" 2>&1) || true
     said=$(grep -E '^(error|warning)(\[E[0-9]+\])?: ' <<<"$log" | grep -v '^error: aborting due to' || true)
     if [ "$said" != "$expected" ]; then
-        printf '%s: the compiler says otherwise\n- expected\n%s\n- said\n%s\n%s\n' "$file" "$expected" "$said" "$log"
+        printf '%s: the compiler says otherwise\n- expected\n%s\n- said\n%s\n%s\n' \
+            "$file" "$expected" "$said" "$log"
         failed=1
     fi
 done

@@ -478,7 +478,9 @@ fn items_are_those_of_the_range() {
 kernel! {
     fn in_any_order(tile: wakegraph::Local<u32>, x: &mut [u32]) {
         // SAFETY: a work-item uses the element with its index, which the bound keeps below the length.
-        c: unsafe { "KERNEL(in_any_order, (LOCAL_SLICE(u32, tile), SLICE(u32, x))) { x[GLOBAL_ID(0)] = LEN(tile); }" },
+        c: unsafe { "KERNEL(in_any_order, (LOCAL_SLICE(u32, tile), SLICE(u32, x))) {
+                         x[GLOBAL_ID(0)] = LEN(tile);
+                     }" },
         group: |group, tile, x| x.row(0, 0).fill((tile.len() + group.offset()[0]) as u32),
         range: |tile, x| [if tile.len() == 2 { x.len() } else { 0 }],
     }

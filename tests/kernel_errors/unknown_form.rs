@@ -1,4 +1,4 @@
-// error: kernel `clear` has a closure `items:`, which there is not: write `each:`, `group:`, `item:` or `host:`
+// error: kernels have no closure `items:`: write `each:`, `group:`, `item:` or `host:`
 use wakegraph::kernel;
 
 kernel! {

@@ -87,7 +87,8 @@ impl Range {
     /// ```
     ///
     /// # Panics
-    /// If the range has a size other than 1 in another dimension: [`items`](Self::items) has the indices then.
+    /// If the range has a size other than 1 in another dimension, where [`items`](Self::items) has the
+    /// indices.
     pub fn indices(&self) -> ops::Range<usize> {
         let [width, height, depth] = self.global;
         assert!(height == 1 && depth == 1, "{self} has an index of several numbers: use `items`");

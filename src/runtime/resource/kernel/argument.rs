@@ -12,8 +12,8 @@ use wakegraph_hal::{AccessMode, GroupParts, HostArgs, KernelArg, ParamKind, Resu
 #[diagnostic::on_unimplemented(
     message = "`{Self}` cannot be passed to a kernel by value",
     label = "neither plain data nor `Local<T>`",
-    note = "numbers can be, and structs of them: with `#[repr(C)]`, without padding, deriving `bytemuck::Pod` and \
-            `bytemuck::Zeroable`; in place of a `bool`, declare a `u32` that is 0 or 1",
+    note = "numbers can be, and structs of them: with `#[repr(C)]`, without padding, deriving `bytemuck::Pod` \
+            and `bytemuck::Zeroable`; in place of a `bool`, declare a `u32` that is 0 or 1",
     note = "memory is declared as `&[T]` or `&mut [T]`"
 )]
 pub trait ByValue: Sized + 'static {
@@ -120,8 +120,8 @@ impl<T: Pod> ByValue for Local<T> {
 #[diagnostic::on_unimplemented(
     message = "`{Self}` cannot be an element of a kernel's memory",
     label = "not plain data",
-    note = "numbers can be, and structs of them: with `#[repr(C)]`, without padding, deriving `bytemuck::Pod` and \
-            `bytemuck::Zeroable`; in place of a `bool`, declare a `u8` that is 0 or 1"
+    note = "numbers can be, and structs of them: with `#[repr(C)]`, without padding, deriving `bytemuck::Pod` \
+            and `bytemuck::Zeroable`; in place of a `bool`, declare a `u8` that is 0 or 1"
 )]
 pub trait Element: Sized {
     /// The parameter for memory that the kernel reads.

@@ -118,7 +118,8 @@
 /// A kernel that writes outside of its own part, such as a histogram, is `item:` or `host:`. Both are called
 /// on one worker; `host:` may use rayon inside. It has to honour the range, as device code does:
 /// [`Range::indices`](crate::Range::indices) gives the indices in one dimension,
-/// [`Range::items`](crate::Range::items) in more, and [`Range::groups`](crate::Range::groups) the work-groups.
+/// [`Range::items`](crate::Range::items) in more, and [`Range::groups`](crate::Range::groups) the
+/// work-groups.
 ///
 /// ```
 /// wakegraph::kernel! {

@@ -41,7 +41,8 @@ macro_rules! __kernel {
     };
     (@doc write $arg:ident $t:ty) => {
         ::std::concat!(
-            "\n- `", ::std::stringify!($arg), ": &mut [", ::std::stringify!($t), "]`, which it reads and writes"
+            "\n- `", ::std::stringify!($arg), ": &mut [", ::std::stringify!($t),
+            "]`, which it reads and writes"
         )
     };
     (@doc local $arg:ident $t:ty) => {
@@ -61,6 +62,7 @@ macro_rules! __kernel {
     }};
 
     // The code for the CPU, in one of its forms.
+    (@cpu $declared:ident $params:tt) => { $declared };
     (@cpu $declared:ident $params:tt host [$range:tt] [$($param:pat_param),*] $body:expr) => {
         $crate::__kernel!(@cpu $declared $params host |$range $(, $param)*| $body)
     };
@@ -99,8 +101,15 @@ macro_rules! __kernel {
         });
         $declared.item_dimensions($crate::__kernel!(@dimensions $index))
     }};
+    (@cpu $declared:ident $params:tt $form:ident $($code:tt)*) => {
+        ::std::compile_error!(::std::concat!(
+            "kernels have no closure `", ::std::stringify!($form), ":`: write `each:`, `group:`, `item:` or \
+             `host:`"
+        ))
+    };
 
-    // Device code. What stands for `unsafe` is passed on: if it is anything else, the compiler refuses the call.
+    // Device code. What stands for `unsafe` is passed on: if it is anything else, the compiler refuses the
+    // call.
     (@device $declared:ident $variant:ident $unsafe:tt $source:tt) => {{
         // The user's own block, for the lints that expect it; the call is what is unsafe.
         #[allow(unused_unsafe)]
@@ -218,7 +227,8 @@ macro_rules! __kernel {
     (@gets read $t:ty) => { &[$t] };
     (@gets write $t:ty) => { &mut [$t] };
 
-    // Traits are asked of the user's own type, so that the compiler says once, and there, what the type lacks.
+    // Traits are asked of the user's own type, so that the compiler says once, and there, what the type
+    // lacks.
     (@get value $t:ty, $args:ident) => { <$t as $crate::kernel::ByValue>::from_args($args)? };
     (@get local $t:ty, $args:ident) => { <$t as $crate::kernel::Element>::local($args)? };
     (@get read $t:ty, $args:ident) => { <$t as $crate::kernel::Element>::read($args)? };

@@ -3,8 +3,8 @@
 #[doc(hidden)]
 #[macro_export]
 macro_rules! __kernel_parse {
-    // One parameter at a time: (name, kind, type of an element or of the value). Local memory is known by the name of
-    // its type, so that type is compared with the one of this crate.
+    // One parameter at a time: (name, kind, type of an element or of the value). Local memory is known by the
+    // name of its type, so that type is compared with the one of this crate.
     (@params $head:tt $code:tt [$($done:tt)*] $arg:ident : &mut [$t:ty] $(, $($rest:tt)*)?) => {
         $crate::__kernel_parse! { @params $head $code [$($done)* ($arg, write, $t)] $($($rest)*)? }
     };
@@ -15,7 +15,8 @@ macro_rules! __kernel_parse {
         $crate::__kernel_parse! { @generic $type $head $code $done ($arg, $type, $t) $($($rest)*)? }
     };
     (@params $head:tt $code:tt [$($done:tt)*] $arg:ident : $path:ident::Local<$t:ty> $(, $($rest:tt)*)?) => {
-        const _: ::std::marker::PhantomData<$path::Local<$t>> = ::std::marker::PhantomData::<$crate::Local<$t>>;
+        const _: ::std::marker::PhantomData<$path::Local<$t>> =
+            ::std::marker::PhantomData::<$crate::Local<$t>>;
         $crate::__kernel_parse! { @params $head $code [$($done)* ($arg, local, $t)] $($($rest)*)? }
     };
     (@params $head:tt $code:tt $done:tt $arg:ident : & $($rest:tt)*) => {
@@ -34,7 +35,8 @@ macro_rules! __kernel_parse {
         $crate::__kernel_parse! { @no_parameter $head $other }
     };
     (@generic Local $head:tt $code:tt [$($done:tt)*] ($arg:ident, $local:ident, $t:ty) $($rest:tt)*) => {
-        const _: ::std::marker::PhantomData<$local<$t>> = ::std::marker::PhantomData::<$crate::Local<$t>>;
+        const _: ::std::marker::PhantomData<$local<$t>> =
+            ::std::marker::PhantomData::<$crate::Local<$t>>;
         $crate::__kernel_parse! { @params $head $code [$($done)* ($arg, local, $t)] $($rest)* }
     };
     (@generic $type:ident $head:tt $code:tt [$($done:tt)*] ($arg:ident, $name:ident, $t:ty) $($rest:tt)*) => {
@@ -76,10 +78,12 @@ macro_rules! __kernel_parse {
     (@code $of:tt $range:tt [] $device:tt host: $host:expr $(, $($rest:tt)*)?) => {
         $crate::__kernel_parse!(@code $of $range [host $host] $device $($($rest)*)?)
     };
-    // Closures that are none of these.
+
+    // A closure that is none of these.
     (@code $of:tt $range:tt [$($cpu:tt)+] $device:tt $form:ident: | $($rest:tt)*) => {
         $crate::__kernel_parse!(
-            @wrong $of "has several closures for the CPU: one of `each:`, `group:`, `item:` and `host:` is enough"
+            @wrong $of "has several closures for the CPU: one of `each:`, `group:`, `item:` and `host:` is \
+            enough"
         )
     };
     (@code $of:tt $range:tt $cpu:tt $device:tt each: $($rest:tt)*) => {
@@ -104,7 +108,8 @@ macro_rules! __kernel_parse {
     (@device $of:tt $range:tt $cpu:tt [$($device:tt)*] $part:tt {$($source:tt)*} $(, $($rest:tt)*)?) => {
         $crate::__kernel_parse!(@code $of $range $cpu [$($device)* $part] $($($rest)*)?)
     };
-    (@device $of:tt $range:tt $cpu:tt $device:tt ($variant:ident $($part:tt)*) {$($source:tt)*} $($rest:tt)*) => {
+    (@device $of:tt $range:tt $cpu:tt $device:tt ($variant:ident $($part:tt)*) {$($source:tt)*}
+     $($rest:tt)*) => {
         $crate::__kernel_parse!(
             @wrong $of "needs a comma behind `", ::std::stringify!($variant), ": unsafe { .. }`"
         )
@@ -126,30 +131,11 @@ macro_rules! __kernel_parse {
     (@code [$declared:ident $name:ident $params:tt] [$($range:expr)?] [$($cpu:tt)*]
      [$(($variant:ident $unsafe:tt $source:tt))*]) => {{
         $(let $declared = $crate::__kernel!(@range $declared $params $range);)?
-        let $declared = $crate::__kernel_parse!(@cpu $declared $name $params $($cpu)*);
+        let $declared = $crate::__kernel!(@cpu $declared $params $($cpu)*);
         $(let $declared = $crate::__kernel!(@device $declared $variant $unsafe $source);)*
         $declared
     }};
-    (@cpu $declared:ident $name:ident $params:tt) => { $declared };
-    (@cpu $declared:ident $name:ident $params:tt each $($code:tt)*) => {
-        $crate::__kernel!(@cpu $declared $params each $($code)*)
-    };
-    (@cpu $declared:ident $name:ident $params:tt group $($code:tt)*) => {
-        $crate::__kernel!(@cpu $declared $params group $($code)*)
-    };
-    (@cpu $declared:ident $name:ident $params:tt item $($code:tt)*) => {
-        $crate::__kernel!(@cpu $declared $params item $($code)*)
-    };
-    (@cpu $declared:ident $name:ident $params:tt host $($code:tt)*) => {
-        $crate::__kernel!(@cpu $declared $params host $($code)*)
-    };
-    (@cpu $declared:ident $name:ident $params:tt $other:ident $($code:tt)*) => {
-        ::std::compile_error!(::std::concat!(
-            "kernel `", ::std::stringify!($name), "` has a closure `", ::std::stringify!($other),
-            ":`, which there is not: write `each:`, `group:`, `item:` or `host:`"
-        ))
-    };
-
+    // What the user has written is none of these.
     (@code $of:tt $range:tt $cpu:tt $device:tt $($rest:tt)*) => {
         $crate::__kernel_parse!(
             @wrong $of "has code that is not a list of `each: closure` and the like, and of device code as in \
@@ -164,8 +150,8 @@ macro_rules! __kernel_parse {
     };
     (@no_closure [$declared:ident $name:ident [$(($param:ident, $kind:ident, $t:ty))*]] $form:ident) => {
         ::std::compile_error!(::std::concat!(
-            "kernel `", ::std::stringify!($name), "` needs a closure in place, of names without types and with a \
-             comma behind it: write `", ::std::stringify!($form), ": |i"
+            "kernel `", ::std::stringify!($name), "` needs a closure in place, of names without types and \
+             with a comma behind it: write `", ::std::stringify!($form), ": |i"
             $(, ", ", ::std::stringify!($param))*, "| expression,`"
         ))
     };
@@ -189,8 +175,8 @@ macro_rules! __kernel_parse {
     };
     (@functions $(#[$meta:meta])* $vis:vis fn $name:ident < $($rest:tt)*) => {
         ::std::compile_error!(::std::concat!(
-            "kernel `", ::std::stringify!($name), "` cannot be generic, as device code has fixed types: declare \
-             a kernel for each type"
+            "kernel `", ::std::stringify!($name), "` cannot be generic, as device code has fixed types: \
+             declare a kernel for each type"
         ));
     };
     (@functions $(#[$meta:meta])* $vis:vis fn $name:ident ($($params:tt)*) -> $($rest:tt)*) => {
