@@ -43,8 +43,8 @@ pub(crate) struct ExecutableInner {
     pub(crate) scratch: Arc<Places>,
     /// Device memory when it was finalized: each allocation, with its bytes.
     pub(crate) device_memory: Box<[(ResourceId, u64)]>,
-    /// State of updates, for an executable that can be updated; then it keeps the memory alive.
-    pub(crate) updatable: Option<Box<Attached<UpdateState>>>,
+    /// State of updates, if the executable can be updated; then it keeps the memory alive.
+    pub(crate) updatable: Attached<UpdateState>,
     /// Why it must not run any more: an update could not be taken back, or a device was lost that may still
     /// run it.
     pub(crate) broken: OnceLock<Error>,
@@ -147,7 +147,7 @@ struct ExecutableResources {
     _partitions: Partitions,
     _allocations: Box<[Arc<Allocation>]>,
     _scratch: Arc<Places>,
-    _updatable: Option<Box<Attached<UpdateState>>>,
+    _updatable: Attached<UpdateState>,
     _state: ExecutableState,
 }
 
@@ -157,7 +157,7 @@ impl ExecutableInner {
             _partitions: mem::take(&mut self.template.partitions),
             _allocations: mem::take(&mut self.allocations),
             _scratch: mem::take(&mut self.scratch),
-            _updatable: self.updatable.take(),
+            _updatable: mem::take(&mut self.updatable),
             _state: mem::take(self.state.get_mut()),
         }
     }

@@ -59,14 +59,14 @@ fn make_room<T: ?Sized>(list: &mut Vec<Weak<T>>) {
 
 /// Makes a source of runs known to a device.
 pub(crate) fn add(device: &Device, source: &Arc<dyn RunSource>) {
-    let mut work = device.work().lock();
+    let mut work = device.work().get_or_default().lock();
     make_room(&mut work.sources);
     work.sources.push(Arc::downgrade(source));
 }
 
 /// Makes runs known whose source is dropped.
 pub(crate) fn leave(device: &Device, runs: &[Arc<Run>]) {
-    let mut work = device.work().lock();
+    let mut work = device.work().get_or_default().lock();
     for run in runs {
         make_room(&mut work.runs);
         work.runs.push(Arc::downgrade(run));
@@ -98,7 +98,7 @@ pub(crate) fn runs_on(device: &Device) -> Vec<Arc<Run>> {
         return Vec::new();
     }
     let (sources, mut runs): (Vec<_>, Vec<_>) = {
-        let work = device.work().lock();
+        let work = device.work().get_or_default().lock();
         let sources = work.sources.iter().filter_map(Weak::upgrade).collect();
         (sources, work.runs.iter().filter_map(Weak::upgrade).collect())
     };

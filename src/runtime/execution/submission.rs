@@ -18,7 +18,7 @@ use crate::runtime::execution::progress::SubmissionProgress;
 use crate::runtime::execution::run::Run;
 use crate::runtime::execution::run_wait::RunWait;
 use crate::runtime::execution::submission_queue::SubmissionQueue;
-use crate::util::attachment::Attached;
+use crate::util::attachment::Attachment;
 
 /// A run of an executable that has been submitted: a future that resolves when all its work has ended.
 ///
@@ -265,16 +265,20 @@ pub struct Event(EventKind);
 #[derive(Clone, Debug)]
 enum EventKind {
     Run(Arc<Run>),
-    Recorded {
-        node: NodeId,
-        recording: Arc<Attached<EventRecording>>,
-        /// A run that has failed, with the reason why the event cannot be waited for.
-        refusal: Arc<Run>,
-    },
+    Recorded { node: NodeId, recording: Arc<dyn EventRecording> },
 }
 
-/// The recording that a recorded event is of, which `queue::recording` defines.
-pub(crate) enum EventRecording {}
+/// The recording that a recorded event is of.
+pub(crate) trait EventRecording: Debug + Send + Sync {
+    /// The recording as what it is.
+    fn get(self: Arc<Self>) -> Arc<<QueueRecording as Attachment>::Value>;
+
+    /// A run that has failed, with the reason why a recorded event cannot be waited for.
+    fn refusal(&self) -> &Arc<Run>;
+}
+
+/// The type of all recordings, which `queue::recording` defines.
+pub(crate) enum QueueRecording {}
 
 impl Event {
     pub(crate) fn new(run: Arc<Run>) -> Self {
@@ -282,12 +286,8 @@ impl Event {
     }
 
     /// The event of a command that has become this node.
-    pub(crate) fn recorded(
-        node: NodeId,
-        recording: Arc<Attached<EventRecording>>,
-        refusal: Arc<Run>,
-    ) -> Self {
-        Self(EventKind::Recorded { node, recording, refusal })
+    pub(crate) fn recorded(node: NodeId, recording: Arc<dyn EventRecording>) -> Self {
+        Self(EventKind::Recorded { node, recording })
     }
 
     /// Whether the work has ended, successful or not; see
@@ -328,12 +328,12 @@ impl Event {
     pub(crate) fn run(&self) -> &Arc<Run> {
         match &self.0 {
             EventKind::Run(run) => run,
-            EventKind::Recorded { refusal, .. } => refusal,
+            EventKind::Recorded { recording, .. } => recording.refusal(),
         }
     }
 
     /// The recording that it is of, if it is of one.
-    pub(crate) fn recording(&self) -> Option<&Arc<Attached<EventRecording>>> {
+    pub(crate) fn recording(&self) -> Option<&Arc<dyn EventRecording>> {
         match &self.0 {
             EventKind::Run(_) => None,
             EventKind::Recorded { recording, .. } => Some(recording),

@@ -42,6 +42,7 @@ use crate::runtime::resource::allocation::{Allocation, View};
 use crate::runtime::resource::device::Device;
 use crate::runtime::resource::scratch::{Places, ScratchArena, ScratchMemory};
 use crate::sync::{AtomicU8, AtomicU64};
+use crate::util::attachment::Attached;
 use crate::util::console;
 
 impl Graph {
@@ -153,9 +154,8 @@ fn build(
         .map_or(0, |last| last + 1);
     let labels = (0..numbers).map(|node| source.node_label(&plan, node)).collect();
     let registered = uses.merged();
-    let updatable = options
-        .updatable
-        .then(|| Box::new(Updatable::new(&source, &plan, options.clone(), &scratch, &mut uses)));
+    let updatable =
+        options.updatable.then(|| Updatable::new(&source, &plan, options.clone(), &scratch, &mut uses));
     let memory = device_memory(registered.iter().map(|(used, _)| used).chain(scratch.allocations()));
     let device_of = |partition: usize| work[partition].0.as_ref().map(|on| &on.device);
     let stoppable = stoppable(&source, &plan, device_of);
@@ -484,7 +484,7 @@ fn assemble(
     device_memory: Box<[(ResourceId, u64)]>,
     options: &FinalizeOptions,
     location: Option<&'static Location<'static>>,
-    updatable: Option<Box<Updatable>>,
+    updatable: Option<Updatable>,
     stoppable: Stoppable,
 ) -> ExecutableInner {
     let mut partitions: Vec<PartitionExec> = Vec::with_capacity(work.len());
@@ -555,7 +555,7 @@ fn assemble(
         allocations: uses.into_allocations(),
         scratch,
         device_memory,
-        updatable,
+        updatable: updatable.map_or_else(Attached::default, Attached::new),
         broken: OnceLock::new(),
         devices: OnceLock::new(),
         state: Mutex::new(ExecutableState::default()),

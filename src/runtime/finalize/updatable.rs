@@ -194,7 +194,7 @@ impl Updatable {
     /// # Errors
     /// [`InvalidOperation`](ErrorKind::InvalidOperation) for an executable that cannot be updated.
     pub(crate) fn of(executable: &ExecutableInner) -> Result<&Self> {
-        executable.updatable.as_deref().ok_or_else(|| {
+        executable.updatable.get().ok_or_else(|| {
             Error::new(ErrorKind::InvalidOperation, "the executable is not updatable")
                 .help("finalize with `FinalizeOptions::new().updatable(true)`")
         })

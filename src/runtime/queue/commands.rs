@@ -140,7 +140,7 @@ impl Call<'_> {
             return Ok(true);
         }
         let Some(recording) = self.after.iter().find_map(Event::recording) else { return Ok(false) };
-        recording.join(self.queue).map(|()| true)
+        recording.clone().get().join(self.queue).map(|()| true)
     }
 
     #[track_caller]
@@ -203,7 +203,7 @@ impl Call<'_> {
         };
         let order = (self.queue.is_in_order(), barrier);
         connect(graph, nodes, node, self.after, order, Location::caller());
-        Some(Event::recorded(node, recording.clone(), recording.refusal.clone()))
+        Some(Event::recorded(node, recording.clone()))
     }
 
     /// Whether the queue's device can use all the memory of a command.

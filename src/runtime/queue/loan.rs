@@ -198,7 +198,7 @@ impl Attachment for AllocationLoans {
 
 /// The queue on which loans of an allocation wait, and transfers of it run.
 pub(super) fn queue_of(view: &View) -> Result<&Arc<QueueInner>> {
-    let queue = &view.allocation.loans;
+    let queue = view.allocation.loans.get_or_default();
     if let Some(queue) = queue.get() {
         return Ok(queue);
     }

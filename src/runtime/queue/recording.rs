@@ -11,7 +11,7 @@ use crate::graph::NodeId;
 use crate::runtime::builder::Graph;
 use crate::runtime::builder::recorded_queues::RecordedNodes;
 use crate::runtime::execution::run::Run;
-use crate::runtime::execution::submission::{Event, EventRecording};
+use crate::runtime::execution::submission::{Event, EventRecording, QueueRecording};
 use crate::runtime::queue::{Barrier, Queue, QueueInner, QueueState};
 use crate::sync::Ordering;
 use crate::util::attachment::Attachment;
@@ -147,8 +147,7 @@ pub(crate) struct RecordingInner {
     pub(super) graph: Mutex<Graph>,
     /// The queues that take part, or have; none after the end.
     queues: Mutex<Option<Vec<Weak<QueueInner>>>>,
-    /// A run that has failed, with the reason why a recorded event cannot be waited for.
-    pub(super) refusal: Arc<Run>,
+    refusal: Arc<Run>,
 }
 
 impl RecordingInner {
@@ -215,8 +214,18 @@ impl RecordingInner {
     }
 }
 
-impl Attachment for EventRecording {
+impl Attachment for QueueRecording {
     type Value = RecordingInner;
+}
+
+impl EventRecording for RecordingInner {
+    fn get(self: Arc<Self>) -> Arc<Self> {
+        self
+    }
+
+    fn refusal(&self) -> &Arc<Run> {
+        &self.refusal
+    }
 }
 
 impl Debug for RecordingInner {

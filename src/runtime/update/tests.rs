@@ -143,7 +143,7 @@ fn an_update_that_waits_registers_its_own_memory_only() {
 
 /// Whether no executable is registered for the memory.
 fn is_free(x: &Buffer<u32>) -> bool {
-    x.view().allocation.register.lock().user_count() == 0
+    x.view().allocation.register.get_or_default().lock().user_count() == 0
 }
 
 /// Updates that a runtime gives up when it shuts down, among others.

@@ -225,7 +225,7 @@ impl Order<'_> {
 fn lock_register(allocation: &Allocation) -> MutexGuard<'_, Register> {
     #[cfg(test)]
     tests::LOCKED.set(tests::LOCKED.get() + 1);
-    allocation.register.lock()
+    allocation.register.get_or_default().lock()
 }
 
 /// Number of registers that this thread has locked.
@@ -284,7 +284,7 @@ mod tests {
         let exec = graph.finalize().unwrap();
         let running = exec.submit();
         assert!(host.try_read().is_err() && host.try_write().is_err());
-        assert!(!host.view().allocation.register.lock().has_guards());
+        assert!(!host.view().allocation.register.get_or_default().lock().has_guards());
         control.complete_all();
         while !running.is_finished() {
             std::thread::yield_now();
@@ -317,7 +317,7 @@ mod tests {
         let x = device.buffer::<u32>(4).unwrap();
         let execs: Vec<_> = (0..50).map(|_| fill(&device, &x)).collect();
         let submissions: Vec<_> = execs.iter().map(ExecutableGraph::submit).collect();
-        assert_eq!(x.view().allocation.register.lock().in_flight_count(), 1);
+        assert_eq!(x.view().allocation.register.get_or_default().lock().in_flight_count(), 1);
         assert_eq!(submissions[49].event().run().comes_after().len(), 1);
         control.complete_all();
         while !submissions.iter().all(crate::Submission::is_finished) {
@@ -471,7 +471,7 @@ mod tests {
         let x = device.buffer::<u32>(4).unwrap();
         let kept = fill(&device, &x);
         (0..if cfg!(miri) { 50 } else { 1000 }).for_each(|_| drop(fill(&device, &x)));
-        assert!(x.view().allocation.register.lock().user_count() < 20);
+        assert!(x.view().allocation.register.get_or_default().lock().user_count() < 20);
         assert!(is_contested(&kept), "it has not submitted since");
         let submitted = kept.submit();
         assert!(!is_contested(&kept));

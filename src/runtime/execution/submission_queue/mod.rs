@@ -21,7 +21,7 @@ mod tests;
 
 use std::collections::VecDeque;
 use std::fmt::{self, Debug};
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 use std::time::Duration;
 
 use parking_lot::Mutex;
@@ -158,12 +158,12 @@ pub(crate) fn queue_for(partitions: &[PartitionExec]) -> Option<Arc<SubmissionQu
 }
 
 impl Attachment for DeviceSubmissionQueue {
-    type Value = OnceLock<Arc<SubmissionQueue>>;
+    type Value = Arc<SubmissionQueue>;
 }
 
 /// The submission queue of a device.
 fn queue_of(device: &Device) -> &Arc<SubmissionQueue> {
-    device.submission_queue().get_or_init(Arc::default)
+    device.submission_queue().get_or_default()
 }
 
 /// Runs of batches that have ended on the device, and that the reactor's thread or a helper is to end.
