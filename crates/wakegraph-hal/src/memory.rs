@@ -106,6 +106,9 @@ impl dyn Memory {
 }
 
 /// A range of bytes of a memory object, which it keeps alive.
+///
+/// An empty one is for native commands and stream tasks only. In the place of others that would do nothing,
+/// the caller puts an [empty command](crate::Command::Empty), and for a kernel's argument a null pointer.
 #[derive(Clone)]
 pub struct MemoryView {
     memory: Arc<dyn Memory>,
@@ -117,10 +120,10 @@ impl MemoryView {
     /// The range `offset .. offset + len` of `memory`.
     ///
     /// # Errors
-    /// [`InvalidSize`](ErrorKind::InvalidSize) when the range is empty or not inside the memory.
+    /// [`InvalidSize`](ErrorKind::InvalidSize) when the range is not inside the memory.
     pub fn new(memory: Arc<dyn Memory>, offset: usize, len: usize) -> Result<Self> {
         let fits = offset.checked_add(len).is_some_and(|end| end <= memory.len());
-        if len == 0 || !fits {
+        if !fits {
             let total = memory.len();
             return Err(Error::new(
                 ErrorKind::InvalidSize,
@@ -146,12 +149,12 @@ impl MemoryView {
         self.offset
     }
 
-    /// Length in bytes, at least 1.
+    /// Length in bytes.
     pub fn len(&self) -> usize {
         self.len
     }
 
-    /// Always false: views have at least 1 byte.
+    /// Whether there are no bytes.
     pub fn is_empty(&self) -> bool {
         self.len == 0
     }

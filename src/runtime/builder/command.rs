@@ -36,7 +36,8 @@ pub(crate) enum Command {
         /// Present if the node holds dynamic parameters.
         dynamic: Option<Arc<Dynamic>>,
     },
-    /// A copy, fill or hint; the views' allocations come along so that they stay alive.
+    /// A copy, fill or hint; the views' allocations come along so that they stay alive. Where it would do
+    /// nothing, the device's command is empty.
     Memory { command: Arc<hal::Command>, uses: [Option<View>; 2] },
     /// A conditional or a loop; its bodies are planned and recorded at finalize.
     Control(Arc<Control>),
@@ -146,6 +147,15 @@ impl Command {
                 uses.iter().map(View::allocation).cloned().zip(accesses.iter().copied()).collect()
             }
             _ => Vec::new(),
+        }
+    }
+
+    /// Whether it has nothing to do: a launch without work-items, a fill or copy of no bytes.
+    pub(crate) fn is_idle(&self) -> bool {
+        match self {
+            Self::Kernel { range, .. } => range.is_empty(),
+            Self::Memory { command, .. } => matches!(**command, hal::Command::Empty),
+            _ => false,
         }
     }
 

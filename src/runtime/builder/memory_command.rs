@@ -14,6 +14,8 @@ use crate::runtime::resource::rect::RectCopy;
 use crate::runtime::resource::scratch::{self, ScratchMemory};
 
 /// A copy, fill or hint, or why there cannot be one, and what it uses.
+///
+/// One of no bytes keeps its kind, its accesses and so its place in the order. Its command is empty.
 #[derive(Clone)]
 pub(crate) struct MemoryCommand {
     pub(crate) kind: CommandKind,
@@ -52,6 +54,25 @@ enum CopyShape {
 }
 
 impl CopyShape {
+    /// Whether a copy from all of `src` has nothing to copy.
+    fn is_empty(self, src: &View) -> bool {
+        match self {
+            Self::Linear => src.is_empty(),
+            Self::Rect { rect, .. } => rect.is_empty(),
+        }
+    }
+
+    fn kind(self, direction: Direction) -> CommandKind {
+        match (self, direction) {
+            (Self::Linear, Direction::OnDevice) => CommandKind::BufferCopy,
+            (Self::Linear, Direction::ToHost) => CommandKind::BufferRead,
+            (Self::Linear, Direction::FromHost) => CommandKind::BufferWrite,
+            (Self::Rect { .. }, Direction::OnDevice) => CommandKind::BufferCopyRect,
+            (Self::Rect { .. }, Direction::ToHost) => CommandKind::BufferReadRect,
+            (Self::Rect { .. }, Direction::FromHost) => CommandKind::BufferWriteRect,
+        }
+    }
+
     fn command(self, direction: Direction, src: hal::MemoryView, dst: hal::MemoryView) -> hal::Command {
         use hal::Command;
         match (self, direction) {
@@ -92,8 +113,11 @@ impl Transfer {
             Err(error) => return Self::refused(CommandKind::BufferCopyRect, error),
         };
         let (rect, src_pitch, dst_pitch) = (bytes.rect, bytes.src, bytes.dst);
+        // A rectangle without bytes fits everywhere.
         for (side, view, pitch) in [("source", &src, &src_pitch), ("destination", &dst, &dst_pitch)] {
-            if let Err(error) = rect.end_within(pitch, view.len) {
+            if !rect.is_empty()
+                && let Err(error) = rect.end_within(pitch, view.len)
+            {
                 let error = Error::new(error.kind(), format!("in the {side}, {}", error.message()));
                 return Self::refused(CommandKind::BufferCopyRect, error);
             }
@@ -147,11 +171,14 @@ impl MemoryCommand {
     }
 
     fn copy(src: View, dst: View, direction: Direction, shape: CopyShape) -> Self {
-        let command = match src.is_raw() || dst.is_raw() {
+        let is_raw = src.is_raw() || dst.is_raw();
+        let command = match is_raw {
+            _ if shape.is_empty(&src) => Ok(hal::Command::Empty),
             true => copy_of_pointers(&src, &dst, shape),
             false => src.to_hal().and_then(|src| Ok(shape.command(direction, src, dst.to_hal()?))),
         };
-        let kind = command.as_ref().map_or(CommandKind::BufferCopy, hal::Command::kind);
+        let has_address = has_only_address(&src) || has_only_address(&dst);
+        let kind = if has_address { CommandKind::UsmCopy } else { shape.kind(direction) };
         Self { kind, command, uses: smallvec![(src, AccessMode::Read), (dst, AccessMode::Write)] }
     }
 
@@ -166,14 +193,14 @@ impl MemoryCommand {
             }
             false => fill_of(&view, SmallVec::from_slice(bytes)),
         };
-        let kind = command.as_ref().map_or(CommandKind::BufferFill, hal::Command::kind);
+        let kind = if has_only_address(&view) { CommandKind::UsmFill } else { CommandKind::BufferFill };
         Self { kind, command, uses: smallvec![(view, AccessMode::Write)] }
     }
 
     /// A fill of all of `dst` with zeros.
     pub(crate) fn zero<T: Pod>(dst: &Buffer<T>) -> Self {
         let view = dst.view().clone();
-        let command = view.to_hal().map(|dst| hal::Command::BufferFill { dst, pattern: smallvec![0] });
+        let command = fill_of(&view, smallvec![0]);
         Self { kind: CommandKind::BufferFill, command, uses: smallvec![(view, AccessMode::Write)] }
     }
 
@@ -196,7 +223,7 @@ impl MemoryCommand {
                 let why = "hints are not for scratch buffers, which have memory only while the graph runs";
                 Err(Error::new(ErrorKind::InvalidArgument, why).help("leave the hint out"))
             }
-            None => Ok(view.pointer().map_or(hal::Command::Empty, make)),
+            None => Ok(view.pointer().filter(|_| !view.is_empty()).map_or(hal::Command::Empty, make)),
         };
         Self { kind, command, uses: smallvec![(view.clone(), AccessMode::Read)] }
     }
@@ -218,6 +245,11 @@ fn reachable(src: &View, dst: &View) -> Result<bool> {
         Some(_) => scratch::is_reachable(src.allocation.device(), device),
         None => Ok(device.hal().can_access(&**src.allocation.memory())),
     }
+}
+
+/// Whether a fill or copy names the memory by its address. Null has none, and nothing to fill or copy.
+fn has_only_address(view: &View) -> bool {
+    view.is_raw() && view.pointer().is_some_and(|pointer| pointer.address() != 0)
 }
 
 /// The view's pointer.
@@ -243,6 +275,7 @@ fn copy_of_pointers(src: &View, dst: &View, shape: CopyShape) -> Result<hal::Com
 
 fn fill_of(dst: &View, pattern: SmallVec<[u8; 16]>) -> Result<hal::Command> {
     Ok(match dst.is_raw() {
+        _ if dst.is_empty() => hal::Command::Empty,
         true => hal::Command::UsmFill { dst: usm(dst)?, pattern },
         false => hal::Command::BufferFill { dst: dst.to_hal()?, pattern },
     })

@@ -43,7 +43,7 @@ impl Graph {
     /// ```
     ///
     /// # Errors
-    /// [`InvalidSize`](crate::ErrorKind::InvalidSize) for 0 elements. At finalize:
+    /// [`InvalidSize`](crate::ErrorKind::InvalidSize) for elements of 0 bytes. At finalize:
     /// [`InvalidArgument`](crate::ErrorKind::InvalidArgument) where the buffer is used in another graph.
     pub fn scratch<T: Pod>(&mut self, len: usize) -> Result<Buffer<T>> {
         let device = self.device.clone();

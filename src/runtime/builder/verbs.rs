@@ -37,7 +37,8 @@ macro_rules! verbs {
         impl $receiver {
             #[doc = $does]
             /// a launch of a kernel. `call` is the kernel with its arguments, as the function made
-            /// by [`kernel!`](crate::kernel!) returns it.
+            /// by [`kernel!`](crate::kernel!) returns it. Over a range without work-items it does
+            /// nothing, but for its place in the order.
             ///
             /// # Errors
             #[doc = $errors]
@@ -55,7 +56,7 @@ macro_rules! verbs {
             #[doc = $does]
             /// a copy of all of `src` to all of `dst`, which has the same length: between buffers,
             /// or from or to a [`HostBuffer`](crate::HostBuffer) (a buffer write or read). Between
-            /// devices without a direct path it goes through the host.
+            /// devices without a direct path it goes through the host. There may be nothing to copy.
             ///
             /// # Errors
             #[doc = $errors]
@@ -73,8 +74,8 @@ macro_rules! verbs {
             ///
             /// # Errors
             #[doc = $errors]
-            /// [`InvalidSize`](crate::ErrorKind::InvalidSize) when a rectangle is empty, overlaps
-            /// itself or is not inside its buffer; those of [`copy`](Self::copy).
+            /// [`InvalidSize`](crate::ErrorKind::InvalidSize) when a rectangle overlaps itself or is
+            /// not inside its buffer; those of [`copy`](Self::copy).
             #[track_caller]
             pub fn copy_rect<T: Pod>(
                 $($by)* $self,
@@ -90,8 +91,7 @@ macro_rules! verbs {
             ///
             /// # Errors
             #[doc = $errors]
-            /// those of [`copy`](Self::copy); [`InvalidSize`](crate::ErrorKind::InvalidSize)
-            /// without elements; [`OutOfMemory`](crate::ErrorKind::OutOfMemory).
+            /// those of [`copy`](Self::copy); [`OutOfMemory`](crate::ErrorKind::OutOfMemory).
             #[track_caller]
             pub fn write<T: Pod>($($by)* $self, dst: &Buffer<T>, elements: &[T]) -> $output {
                 $self.push(NewNode::write(dst, elements))
@@ -345,14 +345,7 @@ impl<'g> NewNode<'g> {
     }
 
     pub(crate) fn write<T: Pod>(dst: &Buffer<T>, elements: &[T]) -> Self {
-        let staging = match elements.is_empty() {
-            true => {
-                let error = Error::new(ErrorKind::InvalidSize, "there are no elements to write");
-                Err(error.help("leave out the node"))
-            }
-            false => dst.device().host_buffer_from(elements),
-        };
-        match staging {
+        match dst.device().host_buffer_from(elements) {
             Ok(staging) => Self::Copy(Transfer::copy(&staging, dst)),
             Err(error) => Self::Memory(MemoryCommand::refused(CommandKind::BufferWrite, error)),
         }
@@ -425,8 +418,9 @@ impl Graph {
         let mut child = Graph::new(&from);
         child.scratch_owner = self.scratch_owner.clone();
         let [read, write] = copy.halves(&staging);
-        child.memory_command(read).on(&from);
-        child.memory_command(write).on(&to);
+        let read = child.memory_command(read).on(&from).id();
+        // Said, because no edge follows from staging memory without bytes.
+        child.memory_command(write).on(&to).after([read]);
         self.add_sub_graph(&child).name("staged copy").staged()
     }
 

@@ -2,6 +2,7 @@
 //! make known which memory it uses.
 
 pub(crate) mod control_flow;
+pub(crate) mod idle;
 pub(crate) mod node_index;
 pub(crate) mod options;
 pub(crate) mod updatable;
@@ -14,8 +15,11 @@ use std::panic::Location;
 use std::sync::{Arc, OnceLock};
 
 use parking_lot::Mutex;
+use smallvec::SmallVec;
 use wakegraph_hal as hal;
-use wakegraph_hal::{Access, CommandKinds, DeviceId, Error, ErrorKind, KindPlace, ResourceId, Result};
+use wakegraph_hal::{
+    Access, CommandKind, CommandKinds, DeviceId, Error, ErrorKind, KindPlace, ResourceId, Result,
+};
 
 use crate::graph::{self, Content};
 use crate::plan::{PartitionKind, Plan, PlanOptions};
@@ -35,6 +39,7 @@ use crate::runtime::execution::template::{
     DeviceQueue, PartitionExec, PartitionWork, Partitions, RunTemplate, Stoppable, UpdatableCell,
 };
 use crate::runtime::execution::{conflicts, in_flight};
+use crate::runtime::finalize::idle::Recording;
 use crate::runtime::finalize::options::FinalizeOptions;
 use crate::runtime::finalize::updatable::Updatable;
 use crate::runtime::finalize::uses::Uses;
@@ -135,7 +140,7 @@ fn build(
             }
             (_, Some(device)) => {
                 let buffer = record(&source, &plan, index, device, options, &scratch, &mut uses)
-                    .and_then(|mut buffer| device.observe(buffer.finalize()).map(|()| buffer))
+                    .and_then(|recording| recording.finalize(device))
                     .map_err(|error| error.on_device(device.selector()))?;
                 PartitionWork::CommandBuffer(UpdatableCell::new(buffer, options.updatable))
             }
@@ -312,7 +317,7 @@ pub(super) fn record(
     options: &FinalizeOptions,
     scratch: &Places,
     uses: &mut Uses,
-) -> Result<hal::ValidatedCommandBuffer> {
+) -> Result<Recording> {
     let in_order = plan.partitions()[partition].in_order;
     let &FinalizeOptions { updatable, profiling, .. } = options;
     // Where another device partition waits for this one, an event has to tell of its end anyway.
@@ -320,7 +325,8 @@ pub(super) fn record(
     let low_latency =
         device.wake_policy() != WakePolicy::Efficient && !plan.successors(partition).iter().any(is_device);
     let desc = hal::CommandBufferDesc { updatable, in_order, profiling, low_latency };
-    let mut buffer = device.observe(device.hal().create_command_buffer(&desc))?;
+    let buffer = device.observe(device.hal().create_command_buffer(&desc))?;
+    let mut recording = Recording { buffer, stand_ins: SmallVec::new() };
     let mut points: Vec<hal::SyncPoint> = Vec::with_capacity(plan.nodes(partition).len());
     let mut after = Vec::new();
     for (position, &node) in plan.nodes(partition).iter().enumerate() {
@@ -330,21 +336,29 @@ pub(super) fn record(
         let appended = match source.command(plan, node) {
             Some((command, accesses)) => {
                 uses.add(plan.origin(node), command.allocations(), accesses);
-                append(&mut buffer, device, command, scratch, &after, updatable)
+                let node = NodeCommand { kind: graph.kinds()[index], command };
+                append(&mut recording, device, node, scratch, &after, updatable)
             }
-            None => buffer.append(&hal::Command::Empty, &after),
+            None => recording.buffer.append(&hal::Command::Empty, &after),
         };
         let appended =
             appended.map_err(|error| error.in_node(graph.label_at(index)).at(graph.location_at(index)))?;
         points.push(appended.sync_point);
     }
-    Ok(buffer)
+    Ok(recording)
+}
+
+/// The command of a node.
+#[derive(Clone, Copy)]
+struct NodeCommand<'g> {
+    kind: CommandKind,
+    command: &'g Command,
 }
 
 fn append(
-    buffer: &mut hal::ValidatedCommandBuffer,
+    recording: &mut Recording,
     device: &Device,
-    command: &Command,
+    NodeCommand { kind, command }: NodeCommand<'_>,
     scratch: &Places,
     after: &[hal::SyncPoint],
     updatable: bool,
@@ -353,7 +367,16 @@ fn append(
     if !scratch.is_empty() {
         scratch.resolve(recorded.to_mut())?;
     }
-    let appended = unless_disabled(command, recorded, device).and_then(|it| buffer.append(&it, after));
+    if updatable
+        && command.is_idle()
+        && let Some(stand_in) = idle::stand_in(kind, command, &recorded, device)?
+    {
+        let appended = recording.buffer.append(&stand_in, after)?;
+        recording.stand_ins.extend(appended.handle);
+        return Ok(appended);
+    }
+    let appended =
+        unless_disabled(command, recorded, device).and_then(|it| recording.buffer.append(&it, after));
     appended.map_err(|error| with_owner(error, command, device))
 }
 
@@ -370,7 +393,7 @@ fn with_owner(error: Error, command: &Command, device: &Device) -> Error {
     }
 }
 
-/// Nothing in the place of a disabled command, which has to be one that the device could run.
+/// Nothing in the place of a command that is disabled or has nothing to do.
 ///
 /// # Errors
 /// Those of the command's operands.
@@ -379,16 +402,11 @@ pub(super) fn unless_disabled<'c>(
     recorded: Cow<'c, hal::Command>,
     device: &Device,
 ) -> Result<Cow<'c, hal::Command>> {
-    match command {
-        Command::Disabled(_) => {
-            device.hal().check_command(&recorded)?;
-            Ok(Cow::Owned(hal::Command::Empty))
-        }
-        _ => Ok(recorded),
-    }
+    idle::unless(matches!(command, Command::Disabled(_)) || command.is_idle(), recorded, device)
 }
 
-/// The command as a device takes it; a disabled one as it is while it is enabled.
+/// The command as a device takes it; a disabled one as it is while it is enabled, and a launch without
+/// work-items as one of a few.
 ///
 /// # Errors
 /// Those of loading kernels; [`InvalidArgument`](ErrorKind::InvalidArgument) for memory by an address of
@@ -415,7 +433,7 @@ pub(super) fn to_hal<'c>(
             let launch = hal::KernelLaunch {
                 kernel: call.kernel.on(device)?,
                 args: call.to_hal(device)?,
-                range: *range,
+                range: idle::range_on_device(range),
                 alternatives: others.map(|kernel| kernel.on(device)).collect::<Result<_>>()?,
             };
             Ok(Cow::Owned(hal::Command::Kernel(Box::new(launch))))

@@ -1,5 +1,6 @@
 //! The commands of queues.
 
+use std::borrow::Cow;
 use std::fmt::{self, Debug};
 use std::panic::Location;
 use std::sync::Arc;
@@ -18,7 +19,7 @@ use crate::runtime::execution::host_task::HostTask;
 use crate::runtime::execution::run::Run;
 use crate::runtime::execution::submission::{Event, Submission};
 use crate::runtime::execution::submit;
-use crate::runtime::finalize;
+use crate::runtime::finalize::{self, idle};
 use crate::runtime::queue::command::QueueCommand;
 use crate::runtime::queue::recording::{Recorder, connect};
 use crate::runtime::queue::{Barrier, Queue, QueueInner};
@@ -295,8 +296,9 @@ impl Call<'_> {
             })?;
             call.check_range(&range)?;
             let kernel = call.kernel.on(device)?;
-            let launch = hal::KernelLaunch::new(kernel, call.to_hal(device)?, range);
-            Ok((hal::Command::Kernel(Box::new(launch)), uses))
+            let launch = hal::KernelLaunch::new(kernel, call.to_hal(device)?, idle::range_on_device(&range));
+            idle::unless(range.is_empty(), Cow::Owned(hal::Command::Kernel(Box::new(launch))), device)
+                .map(|command| (command.into_owned(), uses))
         };
         match prepare() {
             Ok((command, uses)) => {

@@ -62,9 +62,9 @@ impl<T: Pod> Buffer<T> {
     /// ```
     ///
     /// # Errors
-    /// [`InvalidSize`](ErrorKind::InvalidSize) when the buffer has fewer elements, or none are
-    /// asked for; [`InvalidArgument`](ErrorKind::InvalidArgument) for scratch memory; those of
-    /// allocating pinned memory and of the device. Some elements may have been copied then.
+    /// [`InvalidSize`](ErrorKind::InvalidSize) when the buffer has fewer elements;
+    /// [`InvalidArgument`](ErrorKind::InvalidArgument) for scratch memory; those of allocating pinned
+    /// memory and of the device. Some elements may have been copied then.
     ///
     /// # Cancel safety
     /// Cancel safe: what is submitted later waits for chunks that the device is copying, and for no

@@ -19,6 +19,8 @@ pub(crate) enum AllocationLoans {}
 /// One allocation, shared by the buffers that are views of it and by the executables that use it.
 pub(crate) struct Allocation {
     memory: Arc<dyn hal::Memory>,
+    /// Bytes in use. Drivers have no memory of 0 bytes, so an allocation of none has a byte that nothing uses.
+    len: usize,
     device: Device,
     /// Whether nothing may write it, because the application shares it.
     is_read_only: bool,
@@ -31,40 +33,42 @@ pub(crate) struct Allocation {
 impl Allocation {
     /// Zeroed memory of the device.
     pub(crate) fn on_device(device: &Device, len: usize) -> Result<Arc<Self>> {
-        let desc = hal::MemoryDesc { len, kind: hal::MemoryKind::Device };
+        let desc = hal::MemoryDesc { len: len.max(1), kind: hal::MemoryKind::Device };
         let memory = device.observe(device.hal().allocate(&desc));
         let memory = memory.map_err(|error| error.on_device(device.selector()))?;
-        Ok(Self::with(device, memory, device.metrics().allocated(false, len)))
+        Ok(Self::with(device, memory, len, device.metrics().allocated(false, len)))
     }
 
     /// Memory of the host, zeroed or with anything in it.
     pub(crate) fn on_host(device: &Device, len: usize, zeroed: bool) -> Result<Arc<Self>> {
         // A lost device refuses.
         let largest = device.loss().map_or(device.capabilities().max_allocation, |_| 0);
-        let memory = device.host_pool().allocate(len, largest, zeroed, |len| {
+        let memory = device.host_pool().allocate(len.max(1), largest, zeroed, |len| {
             let memory = device.hal().allocate(&hal::MemoryDesc { len, kind: hal::MemoryKind::Host });
             device.observe(memory).map_err(|error| error.on_device(device.selector()))
         })?;
-        Ok(Self::with(device, memory, device.metrics().allocated(true, len)))
+        Ok(Self::with(device, memory, len, device.metrics().allocated(true, len)))
     }
 
     /// Of memory that is not a device's own.
     pub(crate) fn of(device: &Device, memory: Arc<dyn hal::Memory>) -> Arc<Self> {
-        Self::with(device, memory, Tally::none())
+        let len = memory.len();
+        Self::with(device, memory, len, Tally::none())
     }
 
     /// Of memory of the application's that commands only read.
     pub(crate) fn read_only(device: &Device, memory: Arc<dyn hal::Memory>) -> Arc<Self> {
-        Arc::new(Self { is_read_only: true, ..Self::new(device, memory, Tally::none()) })
+        let len = memory.len();
+        Arc::new(Self { is_read_only: true, ..Self::new(device, memory, len, Tally::none()) })
     }
 
-    fn with(device: &Device, memory: Arc<dyn hal::Memory>, tally: Tally) -> Arc<Self> {
-        Arc::new(Self::new(device, memory, tally))
+    fn with(device: &Device, memory: Arc<dyn hal::Memory>, len: usize, tally: Tally) -> Arc<Self> {
+        Arc::new(Self::new(device, memory, len, tally))
     }
 
-    fn new(device: &Device, memory: Arc<dyn hal::Memory>, tally: Tally) -> Self {
+    fn new(device: &Device, memory: Arc<dyn hal::Memory>, len: usize, tally: Tally) -> Self {
         let (register, loans) = Default::default();
-        Self { memory, device: device.clone(), is_read_only: false, register, loans, _tally: tally }
+        Self { memory, len, device: device.clone(), is_read_only: false, register, loans, _tally: tally }
     }
 
     /// Fills memory that has just been allocated.
@@ -85,7 +89,7 @@ impl Allocation {
 
 impl Debug for Allocation {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} ({} bytes on {})", self.memory.resource(), self.memory.len(), self.device.selector())
+        write!(f, "{} ({} bytes on {})", self.memory.resource(), self.len, self.device.selector())
     }
 }
 
@@ -98,11 +102,20 @@ pub(crate) struct View {
 }
 
 impl View {
+    pub(crate) fn whole(allocation: Arc<Allocation>) -> Self {
+        Self { offset: 0, len: allocation.len, allocation }
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
     /// The access that decides about orders: to all of the allocation, where devices cannot use
     /// parts of it at once.
     pub(crate) fn access(&self, mode: AccessMode) -> Access {
         let (memory, device) = (self.allocation.memory(), self.allocation.device());
-        match memory.kind() == hal::MemoryKind::Host || device.capabilities().concurrent_parts {
+        let is_on_host = memory.kind() == hal::MemoryKind::Host;
+        match self.is_empty() || is_on_host || device.capabilities().concurrent_parts {
             true => self.touched(mode),
             false => Access { resource: memory.resource(), start: 0, end: memory.len(), mode },
         }
@@ -155,10 +168,6 @@ impl View {
             Bound::Excluded(&end) => end,
             Bound::Unbounded => len,
         };
-        if start == end && end <= len {
-            let why = format!("{start}..{end} has no elements, and a part of a buffer has at least one");
-            return Err(Error::new(ErrorKind::InvalidSize, why).help("leave out what has nothing to do"));
-        }
         if start > end || end > len {
             let why = format!("{start}..{end} is not a range of elements of a buffer of {len}");
             return Err(Error::new(ErrorKind::InvalidSize, why).help("pass a range within the buffer"));
@@ -186,11 +195,7 @@ pub(crate) fn byte_len<T>(len: usize) -> Result<usize> {
         ));
     }
     match len.checked_mul(size_of::<T>()) {
-        Some(bytes) if bytes > 0 => Ok(bytes),
-        Some(_) if size_of::<T>() > 0 => {
-            let error = Error::new(ErrorKind::InvalidSize, "memory of 0 elements cannot be had");
-            Err(error.help("leave out what has nothing to do, or allocate at least one element"))
-        }
+        Some(bytes) if size_of::<T>() > 0 => Ok(bytes),
         _ => Err(Error::new(
             ErrorKind::InvalidSize,
             format!("a buffer of {len} elements of {} bytes cannot be allocated", size_of::<T>()),

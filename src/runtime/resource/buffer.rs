@@ -48,8 +48,7 @@ impl<T: Pod> Buffer<T> {
 
     /// All of an allocation.
     pub(crate) fn whole(allocation: Arc<Allocation>) -> Self {
-        let len = allocation.memory().len();
-        Self { view: View { allocation, offset: 0, len }, elements: PhantomData }
+        Self { view: View::whole(allocation), elements: PhantomData }
     }
 
     /// The elements of a view, which is made of whole ones.
@@ -69,9 +68,9 @@ impl<T: Pod> Buffer<T> {
         self.view.len.checked_div(size_of::<T>()).unwrap_or(0)
     }
 
-    /// Never true: buffers of 0 elements are refused.
+    /// Whether there are no elements. Commands that use only such buffers do nothing, but for their order.
     pub fn is_empty(&self) -> bool {
-        self.view.len == 0
+        self.view.is_empty()
     }
 
     /// The device it lives on.
@@ -83,7 +82,7 @@ impl<T: Pod> Buffer<T> {
     /// depend on each other.
     ///
     /// # Errors
-    /// [`InvalidSize`](crate::ErrorKind::InvalidSize) when the range is empty or not inside the buffer.
+    /// [`InvalidSize`](crate::ErrorKind::InvalidSize) when the range is not inside the buffer.
     pub fn slice(&self, range: impl RangeBounds<usize>) -> Result<Self> {
         Ok(Self { view: self.view.slice(range, size_of::<T>())?, elements: PhantomData })
     }
@@ -94,13 +93,13 @@ impl<T: Pod> Buffer<T> {
 }
 
 impl Device {
-    /// Device memory for `len` elements, zeroed.
+    /// Device memory for `len` elements, zeroed. There may be none.
     ///
     /// Blocks until the memory is zeroed: on a busy device that may take as long as the work ahead of it.
     /// Services allocate when they start, or in [`spawn_blocking`](tokio::task::spawn_blocking).
     ///
     /// # Errors
-    /// [`InvalidSize`](crate::ErrorKind::InvalidSize) for 0 elements,
+    /// [`InvalidSize`](crate::ErrorKind::InvalidSize) for elements of 0 bytes,
     /// [`OutOfMemory`](crate::ErrorKind::OutOfMemory).
     pub fn buffer<T: Pod>(&self, len: usize) -> Result<Buffer<T>> {
         Buffer::allocate(self, len)

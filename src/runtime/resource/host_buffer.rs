@@ -53,8 +53,7 @@ impl<T: Pod> HostBuffer<T> {
 
     /// All of an allocation.
     pub(crate) fn whole(allocation: Arc<Allocation>) -> Self {
-        let len = allocation.memory().len();
-        Self { view: View { allocation, offset: 0, len }, elements: PhantomData }
+        Self { view: View::whole(allocation), elements: PhantomData }
     }
 
     /// Identifies the allocation, as in the [accesses](crate::Graph::accesses) of nodes. Slices of a buffer
@@ -68,9 +67,9 @@ impl<T: Pod> HostBuffer<T> {
         self.view.len / size_of::<T>()
     }
 
-    /// Never true: buffers of 0 elements are refused.
+    /// Whether there are no elements.
     pub fn is_empty(&self) -> bool {
-        self.view.len == 0
+        self.view.is_empty()
     }
 
     /// The device it is pinned for.
@@ -81,7 +80,7 @@ impl<T: Pod> HostBuffer<T> {
     /// The elements in `range`, as a view of the same memory.
     ///
     /// # Errors
-    /// [`InvalidSize`](crate::ErrorKind::InvalidSize) when the range is empty or not inside the buffer.
+    /// [`InvalidSize`](crate::ErrorKind::InvalidSize) when the range is not inside the buffer.
     pub fn slice(&self, range: impl RangeBounds<usize>) -> Result<Self> {
         Ok(Self { view: self.view.slice(range, size_of::<T>())?, elements: PhantomData })
     }

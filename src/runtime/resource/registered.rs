@@ -100,8 +100,8 @@ impl Device {
     /// # Errors
     /// [`InvalidArgument`](ErrorKind::InvalidArgument) for a null address, one that is not aligned
     /// for `T`, and memory a part of which is registered already, on any device;
-    /// [`InvalidSize`](ErrorKind::InvalidSize) for 0 elements, or for more than there are
-    /// addresses; those of a lost device.
+    /// [`InvalidSize`](ErrorKind::InvalidSize) for more elements than there are addresses; those of a
+    /// lost device. The address of no elements may be any.
     ///
     /// # Safety
     /// Until `keep_alive` is dropped, the elements are valid for reads and writes on any thread, and nothing
@@ -112,6 +112,9 @@ impl Device {
         len: usize,
         keep_alive: impl Send + Sync + 'static,
     ) -> Result<HostBuffer<T>> {
+        if len == 0 {
+            return self.host_buffer(0);
+        }
         // SAFETY: passed on to the caller.
         let memory = unsafe { self.registered::<T>(address, len, false, keep_alive) }?;
         Ok(HostBuffer::whole(Allocation::of(self, memory)))
@@ -185,10 +188,13 @@ impl Device {
         // SAFETY: nothing refers to the owner mutably, now or later.
         let elements = unsafe { owner.0.as_ref() }.as_ref();
         let (address, len) = (elements.as_ptr().expose_provenance(), elements.len());
+        if len == 0 {
+            return Ok(HostSource::of(self.host_buffer::<T>(0)?.view().clone()));
+        }
         // SAFETY: the elements are borrowed from the owner for as long as it lives, for reading.
         let memory = unsafe { self.registered::<T>(address, len, true, owner) }?;
         let allocation = Allocation::read_only(self, memory);
-        Ok(HostSource::of(View { offset: 0, len: allocation.memory().len(), allocation }))
+        Ok(HostSource::of(View::whole(allocation)))
     }
 
     /// # Safety
@@ -238,7 +244,7 @@ impl<T: Pod> HostSource<T> {
     /// The elements in `range`, as a view of the same memory.
     ///
     /// # Errors
-    /// [`InvalidSize`](ErrorKind::InvalidSize) when the range is empty or not inside the memory.
+    /// [`InvalidSize`](ErrorKind::InvalidSize) when the range is not inside the memory.
     pub fn slice(&self, range: impl RangeBounds<usize>) -> Result<Self> {
         Ok(Self::of(self.view.slice(range, size_of::<T>())?))
     }

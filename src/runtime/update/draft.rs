@@ -181,13 +181,10 @@ impl Draft {
                 *now = new;
                 self.is_changed = true;
             }
-            (NodeChange::Memory(new), Some(Command::Memory { command, .. })) => {
-                let kind = command.kind();
-                self.operands(kind, new)?;
-            }
-            (NodeChange::Staged(new), Some(Command::Memory { command, uses })) => {
-                let (kind, new) = (command.kind(), new.half(command, uses)?);
-                self.operands(kind, &new)?;
+            (NodeChange::Memory(new), Some(Command::Memory { .. })) => self.operands(new)?,
+            (NodeChange::Staged(new), Some(Command::Memory { uses, .. })) => {
+                let new = new.half(self.kind, uses)?;
+                self.operands(&new)?;
             }
             (NodeChange::Staged(_), _) => return Err(StagedOperands::unfit()),
             (NodeChange::Memory(new), None) if new.command.is_err() => {
@@ -207,10 +204,10 @@ impl Draft {
         Ok(())
     }
 
-    /// Gives a fill or copy of this kind other operands.
-    fn operands(&mut self, own: CommandKind, new: &MemoryCommand) -> Result<()> {
+    /// Gives a fill or copy other operands.
+    fn operands(&mut self, new: &MemoryCommand) -> Result<()> {
         let command = new.command.clone()?;
-        let kind = command.kind();
+        let (kind, own) = (new.kind, self.kind);
         if kind != own {
             let why = format!("the new operands are those of a {kind}, and the node is a {own}");
             return Err(Error::new(ErrorKind::InvalidArgument, why)

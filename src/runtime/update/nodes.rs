@@ -11,6 +11,7 @@ use crate::graph;
 use crate::runtime::builder::command::Command;
 use crate::runtime::execution::executable::ExecutableInner;
 use crate::runtime::execution::host_task::HostTask;
+use crate::runtime::finalize::idle;
 use crate::runtime::finalize::node_index::CommandPlace;
 use crate::runtime::finalize::updatable::{Accesses, CurrentGraph};
 use crate::runtime::resource::device::Device;
@@ -117,7 +118,7 @@ impl Staging<'_> {
                     PartitionUpdates { buffer, updates: Vec::with_capacity(room) }
                 });
                 let mut update = CommandUpdate::new(CommandHandle { buffer: *buffer, index: position });
-                update.enabled = draft.enabled;
+                update.enabled = switch(current, draft);
                 if let Some((old, new)) = launches {
                     change_launch(&mut update, old, new, device, &current.scratch)?;
                 } else if let Some(new) = draft.changed() {
@@ -203,7 +204,7 @@ impl Nodes<'_> {
         let here = places.filter(|(_, place)| place.partition == partition);
         here.map(|(draft, place)| {
             let mut update = CommandUpdate::new(CommandHandle { buffer, index: place.position });
-            update.enabled = draft.enabled.map(|enabled| !enabled);
+            update.enabled = switch(current, draft).map(|enabled| !enabled);
             if let Some((old, new)) = launches(current, self.steps, draft) {
                 change_launch(&mut update, new, old, device, &current.scratch)?;
             } else if let Some((_, old)) = draft.changed().zip(current.command(draft.node)) {
@@ -288,6 +289,16 @@ impl Nodes<'_> {
     }
 }
 
+/// Whether the device is to enable or disable the command of a node, if that changes. A command that has
+/// nothing to do is disabled there, whatever the user has said.
+fn switch(current: &CurrentGraph, draft: &Draft) -> Option<bool> {
+    let was_enabled = current.is_enabled(draft.node);
+    let was_idle = current.command(draft.node).is_some_and(Command::is_idle);
+    let is_idle = draft.changed().map_or(was_idle, Command::is_idle);
+    let (before, after) = (was_enabled && !was_idle, draft.enabled.unwrap_or(was_enabled) && !is_idle);
+    (before != after).then_some(after)
+}
+
 /// Adds to an update a command that takes the place of another one; of conditionals and loops, the device's
 /// command.
 fn replace(
@@ -300,6 +311,10 @@ fn replace(
     match new {
         Command::Memory { command, uses } => {
             uses.iter().flatten().try_for_each(|view| view.check_address(device))?;
+            if new.is_idle() {
+                // The device holds the operands so far, disabled.
+                return Ok(());
+            }
             let mut command = Box::new((**command).clone());
             places.resolve(&mut command)?;
             update.command = Some(command);
@@ -331,10 +346,10 @@ fn change_launch(
             update.args.push((index, arg));
         }
     }
-    let (from, to) = (from.range, to.range);
-    if std::ptr::eq(from, to) || from == to {
+    if std::ptr::eq(from.range, to.range) || from.range == to.range {
         return Ok(());
     }
+    let (from, to) = (idle::range_on_device(from.range), idle::range_on_device(to.range));
     let changed = |old: [usize; 3], new: [usize; 3]| (old != new).then_some(new);
     update.global_size = changed(from.global_size(), to.global_size());
     update.global_offset = changed(from.offset(), to.offset());

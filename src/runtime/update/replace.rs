@@ -67,7 +67,8 @@ pub(super) fn record(executable: &ExecutableInner, graph: &Graph) -> Result<Reco
         match (&partition.work, partition.device()) {
             (PartitionWork::CommandBuffer(_), Some(device)) => {
                 let options = &updatable.options;
-                let buffer = finalize::record(&source, plan, index, device, options, &scratch, &mut uses);
+                let buffer = finalize::record(&source, plan, index, device, options, &scratch, &mut uses)
+                    .and_then(|recording| recording.into_source(device));
                 buffers.push((index, buffer.map_err(|error| executable.labels.locate(index, error))?));
             }
             (PartitionWork::StreamTask(_), Some(device)) => {
@@ -183,7 +184,11 @@ impl Own {
         let (plan, mut uses) = (&executable.labels.plan, Uses::default());
         let source = Source::of_instances(&self.graphs);
         let (options, scratch) = (&updatable.options, &self.scratch);
-        let mut buffer = finalize::record(&source, plan, partition, device, options, scratch, &mut uses)?;
+        let recording = finalize::record(&source, plan, partition, device, options, scratch, &mut uses)?;
+        if self.disabled.is_empty() {
+            return update(executable, partition, &recording.into_source(device)?);
+        }
+        let mut buffer = recording.finalize(device)?;
         let id = buffer.info().id;
         let places = self.disabled.iter().filter_map(|&node| self.index.place(node));
         let here = places.filter(|place| place.partition as usize == partition);
@@ -191,11 +196,7 @@ impl Own {
             enabled: Some(false),
             ..CommandUpdate::new(CommandHandle { buffer: id, index: place.position })
         });
-        let switches: Vec<_> = switches.collect();
-        if !switches.is_empty() {
-            buffer.finalize()?;
-            buffer.update(&switches)?;
-        }
+        buffer.update(&switches.collect::<Vec<_>>())?;
         update(executable, partition, &buffer)
     }
 }

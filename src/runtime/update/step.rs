@@ -3,7 +3,6 @@
 use std::panic::Location;
 use std::sync::{Arc, OnceLock};
 
-use wakegraph_hal as hal;
 use wakegraph_hal::{AccessMode, CommandKind, Error, ErrorKind, Range, Result};
 
 use crate::graph::NodePath;
@@ -62,8 +61,8 @@ impl StagedOperands {
     }
 
     /// Returns the changed form of one of the halves, which has these operands.
-    pub(super) fn half(&self, half: &hal::Command, uses: &[Option<View>; 2]) -> Result<MemoryCommand> {
-        let is_read = half.kind() == CommandKind::BufferRead;
+    pub(super) fn half(&self, half: CommandKind, uses: &[Option<View>; 2]) -> Result<MemoryCommand> {
+        let is_read = half == CommandKind::BufferRead;
         let [src, dst] = uses;
         let Some(now) = (if is_read { dst } else { src }) else { return Err(Self::unfit()) };
         let len = self.copy.src.len;

@@ -399,7 +399,7 @@ fn misuse_is_refused(setup: &Setup) {
     // What a launch is refused for.
     graph.command_group().launch(mix(1, &x), range).launch(mix(1, &x), Range::linear(5)).build();
     refused(&mut graph, ErrorKind::InvalidSize, &["bound on its range is [4]"]);
-    graph.command_group().launch(mix(1, &x), Range::linear(0)).build();
+    graph.command_group().launch(mix(1, &x), Range::linear(4).local([3])).build();
     refused(&mut graph, ErrorKind::InvalidSize, &[]);
     let mut other = Graph::new(device);
     let (foreign, foreign_n) = (mix_or_add(&mut other, &x), other.param(1u32));

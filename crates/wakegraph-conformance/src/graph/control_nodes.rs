@@ -65,8 +65,8 @@ fn refused(setup: &Setup) {
     refused(&|graph| graph.if_nonzero(&flags, &body).id(), ErrorKind::InvalidSize, "2 elements");
     refused(&|graph| graph.while_nonzero(&flags, &body).id(), ErrorKind::InvalidSize, "2 elements");
     let mut broken = Graph::new(device);
-    broken.launch(add(1, &x), Range::linear(0));
-    refused(&|graph| graph.while_nonzero(&flag, &broken).id(), ErrorKind::InvalidSize, "size 0");
+    broken.launch(add(1, &x), Range::linear(2));
+    refused(&|graph| graph.while_nonzero(&flag, &broken).id(), ErrorKind::InvalidSize, "bound on its range");
     // As deep as they may lie, and deeper.
     let mut deep = adds(device, 1, &x);
     for _ in 0..63 {

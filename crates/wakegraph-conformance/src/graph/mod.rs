@@ -14,6 +14,7 @@ mod fills;
 mod host_control;
 mod host_memory;
 mod host_tasks;
+mod idle;
 mod implicit;
 mod kernels;
 mod lifetime;
@@ -53,6 +54,7 @@ pub(crate) fn tests() -> impl Iterator<Item = Test> {
         host_control::TESTS,
         host_memory::TESTS,
         host_tasks::TESTS,
+        idle::TESTS,
         implicit::TESTS,
         kernels::TESTS,
         lifetime::TESTS,

@@ -32,7 +32,6 @@ fn wrong_nodes(setup: &Setup) {
     let host = device.host_buffer::<u32>(8).unwrap();
     let size = ErrorKind::InvalidSize;
     let argument = ErrorKind::InvalidArgument;
-    refused(setup, size, |graph| graph.launch(add(1, &x), Range::linear(0)).id());
     refused(setup, size, |graph| graph.launch(add(1, &x), Range::linear(8).local([3])).id());
     refused(setup, argument, |graph| graph.launch(axpy(1, &x, &x), Range::linear(8)).id());
     refused(setup, size, |graph| graph.copy(&x, &y).id());
@@ -42,8 +41,6 @@ fn wrong_nodes(setup: &Setup) {
     refused(setup, size, |graph| graph.write(&x, &[1]).id());
     let outside = RectCopy::new([4, 3], Layout::rows(4), Layout::rows(4));
     refused(setup, size, |graph| graph.copy_rect(&x, &host, outside).id());
-    let empty = RectCopy::new([0, 3], Layout::rows(4), Layout::rows(4));
-    refused(setup, size, |graph| graph.copy_rect(&x, &host, empty).id());
     let nothing = async |_| {};
     refused(setup, argument, |graph| graph.host_task((read(&host), write(&host)), nothing).id());
     refused(setup, argument, |graph| graph.host_task((), async |()| {}).on(device).id());
@@ -60,12 +57,11 @@ fn nodes_of_other_graphs(setup: &Setup) {
 
 fn buffers(setup: &Setup) {
     let device = setup.device();
-    assert_eq!(device.buffer::<u32>(0).unwrap_err().kind(), ErrorKind::InvalidSize);
     assert_eq!(device.buffer::<u64>(usize::MAX).unwrap_err().kind(), ErrorKind::InvalidSize);
     assert_eq!(device.host_buffer::<[u8; 0]>(4).unwrap_err().kind(), ErrorKind::InvalidSize);
     assert_eq!(device.buffer::<u8>(isize::MAX as usize).unwrap_err().kind(), ErrorKind::OutOfMemory);
     let x = device.buffer::<u32>(4).unwrap();
-    for range in [0..0, 2..5, 4..4, 5..6] {
+    for range in [2..5, 5..5, 5..6] {
         assert_eq!(x.slice(range).unwrap_err().kind(), ErrorKind::InvalidSize);
     }
 }
@@ -75,7 +71,7 @@ fn a_refused_graph_names_all_its_errors(setup: &Setup) {
     let x = device.buffer::<u32>(8).unwrap();
     let mut graph = Graph::new(device);
     graph.fill_pattern(&x, &[]);
-    graph.launch(add(1, &x), Range::linear(0));
+    graph.launch(add(1, &x), Range::linear(9));
     assert_eq!(graph.errors().len(), 2);
     let mut parent = Graph::new(device);
     parent.sub_graph(&graph);
@@ -90,7 +86,7 @@ fn a_graph_runs_when_its_errors_are_taken(setup: &Setup) {
     let mut graph = Graph::new(device);
     graph.launch(add(1, &x), Range::linear(4));
     let refused = graph.copy(&x, &y).id();
-    graph.launch(add(10, &x), Range::linear(0)).name("none");
+    graph.launch(add(10, &x), Range::linear(5)).name("too many");
     graph.fill_pattern(&x, &[]);
     graph.launch(add(100, &x), Range::linear(4)).after([foreign, refused]);
     let mut wrong = Graph::new(device);

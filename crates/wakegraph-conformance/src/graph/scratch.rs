@@ -550,7 +550,7 @@ fn refusals(setup: &Setup) {
     let device = setup.device();
     let x = device.buffer::<u32>(4).unwrap();
     let mut owner = Graph::new(device);
-    refused(owner.scratch::<u32>(0), ErrorKind::InvalidSize, "0 elements");
+    refused(owner.scratch::<[u32; 0]>(4), ErrorKind::InvalidSize, "0 bytes");
     refused(owner.scratch::<u64>(usize::MAX), ErrorKind::InvalidSize, "elements");
     let scratch = owner.scratch::<u32>(4).unwrap();
 

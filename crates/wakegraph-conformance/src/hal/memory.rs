@@ -80,12 +80,14 @@ fn identities_differ(setup: &Setup) {
 
 fn views_stay_inside(setup: &Setup) {
     let memory = Bench::new(setup).memory(&[0; 10]).memory().clone();
-    for (offset, len) in [(0, 0), (0, 11), (10, 1), (usize::MAX, 2), (2, usize::MAX)] {
+    for (offset, len) in [(11, 0), (0, 11), (10, 1), (usize::MAX, 2), (2, usize::MAX)] {
         let error = MemoryView::new(memory.clone(), offset, len).unwrap_err();
         assert_eq!(error.kind(), ErrorKind::InvalidSize, "{len} at {offset}");
     }
-    let last = MemoryView::new(memory, 9, 1).unwrap();
+    let last = MemoryView::new(memory.clone(), 9, 1).unwrap();
     assert_eq!((last.offset(), last.len(), last.end(), last.is_empty()), (9, 1, 10, false));
+    let none = MemoryView::new(memory, 10, 0).unwrap();
+    assert_eq!((none.offset(), none.len(), none.end(), none.is_empty()), (10, 0, 10, true));
 }
 
 fn impossible_sizes_are_refused(setup: &Setup) {

@@ -138,6 +138,12 @@ impl Range {
         (0..counts.iter().product()).map(move |number| range.group_at(unfold(number, counts)))
     }
 
+    /// The same range with other sizes in each dimension.
+    #[must_use]
+    pub fn resized(self, global: [usize; 3]) -> Self {
+        Self { global, ..self }
+    }
+
     /// Work-groups in each dimension.
     pub(crate) fn group_counts(&self) -> [usize; 3] {
         let local = self.local.unwrap_or(self.global);
@@ -183,16 +189,17 @@ impl Range {
         self.global.iter().fold(1usize, |n, &d| n.saturating_mul(d))
     }
 
+    /// Whether it has no work-item, as a dimension is 0. A launch over it does nothing.
+    pub fn is_empty(&self) -> bool {
+        self.global.contains(&0)
+    }
+
     /// Whether this range can be launched at all, on any device.
     ///
     /// # Errors
-    /// [`ErrorKind::InvalidSize`] if a dimension is 0, if the count overflows, or if a work-group does not
-    /// divide the range.
+    /// [`ErrorKind::InvalidSize`] if the count overflows, or if a work-group does not divide the range.
     pub fn check(&self) -> Result<()> {
         let invalid = |why: String, help| Err(Error::new(ErrorKind::InvalidSize, why).help(help));
-        if self.global.contains(&0) {
-            return invalid(format!("{self} has a dimension of size 0"), "leave out what has nothing to do");
-        }
         if self.global.iter().try_fold(1usize, |n, &d| n.checked_mul(d)).is_none() {
             let help = "launch a part of the range at a time";
             return invalid(format!("{self} has more work-items than fit into usize"), help);
@@ -273,8 +280,11 @@ impl RangeBound {
     /// Every range is within it.
     pub const ANY: Self = Self(BoundKind::Any);
 
-    /// Whether the range is within it.
+    /// Whether the range is within it. A range without work-items always is.
     pub fn allows(&self, range: &Range) -> bool {
+        if range.is_empty() {
+            return true;
+        }
         let ends = range.ends();
         match self.0 {
             BoundKind::Any => true,
@@ -421,14 +431,12 @@ mod tests {
 
     #[test]
     fn impossible_ranges_are_refused() {
-        for bad in [
-            Range::linear(0),
-            Range::new([4, 0]),
-            Range::new([usize::MAX, 2]),
-            Range::linear(8).local([3]),
-            Range::linear(8).local([0]),
-        ] {
+        for bad in [Range::new([usize::MAX, 2]), Range::linear(8).local([3]), Range::linear(8).local([0])] {
             assert_eq!(bad.check().unwrap_err().kind(), ErrorKind::InvalidSize, "{bad}");
+        }
+        for empty in [Range::linear(0), Range::new([4, 0]), Range::linear(0).local([8])] {
+            assert!(empty.is_empty() && RangeBound::from(0).allows(&empty));
+            empty.check().unwrap();
         }
         Range::new([8, 8, 8]).local([2, 4, 8]).starting_at([1]).check().unwrap();
     }

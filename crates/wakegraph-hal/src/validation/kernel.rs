@@ -143,6 +143,10 @@ impl<'a> LaunchCheck<'a> {
             (ParamKind::Value { size }, KernelArg::Value(bytes)) if bytes.len() == *size => Ok(()),
             (ParamKind::Buffer { element_size, element_align, .. }, KernelArg::Memory(view)) => {
                 ViewOperand { name: &param.name, view }.check_access(&self.subject, self.device)?;
+                if view.is_empty() {
+                    let why = format_args!("argument '{}' has 0 bytes", param.name);
+                    return Err(self.error(ErrorKind::InvalidSize, why).help("pass a null pointer"));
+                }
                 self.elements(param, view.len(), *element_size)?;
                 let alignment = self.device.capabilities().view_alignment.max(1);
                 if !view.offset().is_multiple_of(alignment) {
@@ -246,6 +250,9 @@ impl<'a> LaunchCheck<'a> {
     fn range(&self) -> Result<()> {
         let range = &self.launch.range;
         range.check().map_err(|error| self.error(error.kind(), error.message()))?;
+        if range.is_empty() {
+            return Err(self.error(ErrorKind::InvalidSize, format_args!("{range} has a dimension of size 0")));
+        }
         let capabilities = self.device.capabilities();
         let most = capabilities.max_global_index;
         let mut ends = range.global_size().into_iter().zip(range.offset());

@@ -12,6 +12,7 @@ use crate::runtime::resource::allocation::{Allocation, View};
 use crate::runtime::resource::device::Device;
 use crate::runtime::resource::kernel::KernelRef;
 use crate::runtime::resource::memory_arg::Operand;
+use crate::runtime::resource::raw_memory;
 
 /// A kernel with its arguments, made by calling the function that [`kernel!`](crate::kernel!) declares.
 #[derive(Clone, Debug)]
@@ -48,11 +49,12 @@ impl CallArg {
         }
     }
 
-    /// The argument for a kernel on `device`.
+    /// The argument for a kernel on `device`. Of memory without elements it is a null pointer.
     #[inline]
     pub(crate) fn to_hal(&self, device: &Device) -> Result<KernelArg> {
         match self {
             Self::Value(value) => Ok(value.clone()),
+            Self::Memory(Operand(view)) if view.is_empty() => Ok(KernelArg::Usm(raw_memory::null())),
             Self::Memory(Operand(view)) => match view.pointer().filter(|_| view.is_raw()) {
                 Some(pointer) => view.check_address(device).map(|()| KernelArg::Usm(pointer)),
                 None => view.to_hal().map(KernelArg::Memory),
