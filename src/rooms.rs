@@ -137,7 +137,12 @@ pub mod memory {
     //! # Ok(())
     //! # }
     //! ```
+    //!
+    //! With the feature `half`, numbers of 16 bits are elements of buffers and values for kernels: `f16` and
+    //! `bf16`, of the crate of that name.
 
+    #[cfg(feature = "half")]
+    pub use half::{bf16, f16};
     pub use wakegraph_hal::{Access, AccessMode, Advice, ResourceId};
 
     pub use crate::runtime::{

@@ -177,7 +177,7 @@ fn param(declared: &str) -> Param {
 fn size_of_type(name: &str) -> usize {
     match name.trim_start_matches("const ").trim() {
         "u8" | "i8" | "char" => 1,
-        "u16" | "i16" | "short" => 2,
+        "u16" | "i16" | "short" | "f16" | "bf16" => 2,
         "u32" | "i32" | "int" | "float" | "Pixel" => 4,
         "u64" | "i64" | "double" => 8,
         "struct Params" | "struct DoubleParams" => 16,

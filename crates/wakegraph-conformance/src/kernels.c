@@ -199,3 +199,30 @@ KERNEL(flip_tiles, (LOCAL_SLICE(u32, tile), SLICE(const u32, x), SLICE(u32, y), 
         moved[share + 1] += 1;
     }
 }
+
+KERNEL(f16_to_float, (SLICE(const f16, x), SLICE(float, y))) {
+    y[GLOBAL_ID(0)] = F16_TO_FLOAT(x[GLOBAL_ID(0)]);
+}
+
+KERNEL(float_to_f16, (SLICE(const float, x), SLICE(f16, y))) {
+    y[GLOBAL_ID(0)] = FLOAT_TO_F16(x[GLOBAL_ID(0)]);
+}
+
+KERNEL(bf16_to_float, (SLICE(const bf16, x), SLICE(float, y))) {
+    y[GLOBAL_ID(0)] = BF16_TO_FLOAT(x[GLOBAL_ID(0)]);
+}
+
+KERNEL(float_to_bf16, (SLICE(const float, x), SLICE(bf16, y))) {
+    y[GLOBAL_ID(0)] = FLOAT_TO_BF16(x[GLOBAL_ID(0)]);
+}
+
+// y = a * x + y in `float`, where products of two such numbers are exact.
+KERNEL(axpy_f16, (f16 a, SLICE(const f16, x), SLICE(f16, y))) {
+    y[GLOBAL_ID(0)] = FLOAT_TO_F16(F16_TO_FLOAT(a) * F16_TO_FLOAT(x[GLOBAL_ID(0)]) + F16_TO_FLOAT(y[GLOBAL_ID(0)]));
+}
+
+KERNEL(axpy_bf16, (bf16 a, SLICE(const bf16, x), LOCAL_SLICE(bf16, tile), SLICE(bf16, y))) {
+    tile[LOCAL_ID(0)] = x[GLOBAL_ID(0)];
+    BARRIER();
+    y[GLOBAL_ID(0)] = FLOAT_TO_BF16(BF16_TO_FLOAT(a) * BF16_TO_FLOAT(tile[LOCAL_ID(0)]) + BF16_TO_FLOAT(y[GLOBAL_ID(0)]));
+}

@@ -220,6 +220,18 @@ elements! {
     2: f32 f64;
 }
 
+#[cfg(feature = "half")]
+mod half_elements {
+    use half::{bf16, f16};
+
+    use super::{DLDataType, DlpackElement, scalar};
+
+    elements! {
+        2: f16;
+        4: bf16;
+    }
+}
+
 /// A tensor that owns its memory, through the deleter of what made it. It is deleted when dropped.
 pub struct DlpackTensor<M: ManagedTensor = DLManagedTensorVersioned>(NonNull<M>);
 

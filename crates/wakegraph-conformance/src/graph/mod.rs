@@ -11,6 +11,7 @@ mod edges;
 mod empty;
 mod failures;
 mod fills;
+mod half;
 mod host_control;
 mod host_memory;
 mod host_tasks;
@@ -51,6 +52,7 @@ pub(crate) fn tests() -> impl Iterator<Item = Test> {
         empty::TESTS,
         failures::TESTS,
         fills::TESTS,
+        half::TESTS,
         host_control::TESTS,
         host_memory::TESTS,
         host_tasks::TESTS,

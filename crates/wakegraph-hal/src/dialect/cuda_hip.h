@@ -33,6 +33,9 @@ struct wg_launch {
 #define LOCAL_ARRAY __shared__
 #define CONSTANT static __constant__
 
+#define WG_AS_BITS(x) __float_as_uint(x)
+#define WG_AS_FLOAT(x) __uint_as_float(x)
+
 // A slice: its address, and its length in elements in a parameter of its own.
 #define SLICE(type, name) type *name, u64 wg_len_##name
 #define LOCAL_SLICE(type, name) type *name, u64 wg_len_##name
@@ -106,4 +109,3 @@ struct wg_elements<const E *> {
 
 // Where the local memory of a work-group begins.
 extern __shared__ __align__(16) unsigned char wg_shared[];
-#line 1

@@ -29,16 +29,21 @@ use super::{KernelArg, Param, ParamKind};
 
 /// Goes before a source that is compiled as OpenCL C 1.2 or later, by an OpenCL driver or, for Level
 /// Zero, by Intel's offline compiler.
-pub const OPENCL: &str = include_str!("opencl.h");
+pub const OPENCL: &str = concat!(include_str!("opencl.h"), include_str!("half.h"), "#line 1\n");
 
 /// Goes before a source that NVRTC compiles, with the [`CUDA_OPTIONS`].
-pub const CUDA: &str = include_str!("cuda_hip.h");
+pub const CUDA: &str = concat!(include_str!("cuda_hip.h"), include_str!("half.h"), "#line 1\n");
 
 /// Options for NVRTC: no fused multiply-adds but those that the source asks for.
 pub const CUDA_OPTIONS: &[&str] = &["--fmad=false"];
 
 /// Goes before a source that hipRTC compiles.
-pub const HIP: &str = concat!("#pragma clang fp contract(off)\n", include_str!("cuda_hip.h"));
+pub const HIP: &str = concat!(
+    "#pragma clang fp contract(off)\n",
+    include_str!("cuda_hip.h"),
+    include_str!("half.h"),
+    "#line 1\n"
+);
 
 bitflags::bitflags! {
     /// Properties of a launch on CUDA and HIP that the entry point or the body checks.

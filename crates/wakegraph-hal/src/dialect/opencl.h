@@ -21,6 +21,9 @@ typedef ulong u64;
 #define LOCAL_ARRAY __local
 #define CONSTANT __constant
 
+#define WG_AS_BITS(x) as_uint(x)
+#define WG_AS_FLOAT(x) as_float(x)
+
 // A slice: its address, and its length in elements in a parameter of its own.
 #define SLICE(type, name) __global type *name, u64 wg_len_##name
 #define LOCAL_SLICE(type, name) __local type *name, u64 wg_len_##name
@@ -35,4 +38,3 @@ typedef ulong u64;
 
 #define BARRIER() barrier(CLK_LOCAL_MEM_FENCE | CLK_GLOBAL_MEM_FENCE)
 #define ATOMIC_ADD(pointer, value) atomic_add(pointer, value)
-#line 1

@@ -81,7 +81,7 @@ fn size_of_type(name: &str) -> Option<usize> {
     let scalar = |name: &str| {
         Some(match name {
             "char" | "uchar" | "i8" | "u8" => 1,
-            "short" | "ushort" | "half" | "i16" | "u16" => 2,
+            "short" | "ushort" | "half" | "i16" | "u16" | "f16" | "bf16" => 2,
             "int" | "uint" | "float" | "i32" | "u32" => 4,
             "long" | "ulong" | "double" | "i64" | "u64" => 8,
             _ => return None,

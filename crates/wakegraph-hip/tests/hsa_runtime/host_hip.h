@@ -146,6 +146,8 @@ static inline T atomicAdd(T *p, V v) {
 }
 template <class T, class V>
 static inline T atomicAdd_system(T *p, V v) { return atomicAdd(p, v); }
+static inline unsigned __float_as_uint(float x) { unsigned y; std::memcpy(&y, &x, sizeof y); return y; }
+static inline float __uint_as_float(unsigned x) { float y; std::memcpy(&y, &x, sizeof y); return y; }
 static inline void __threadfence() { __atomic_thread_fence(__ATOMIC_SEQ_CST); }
 static inline void __threadfence_system() { __atomic_thread_fence(__ATOMIC_SEQ_CST); }
 // The clock of the GPU, in nanoseconds, as the runtime says of its frequency.
