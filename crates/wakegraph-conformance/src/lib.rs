@@ -28,13 +28,15 @@ mod kernels;
 mod random;
 mod suite;
 mod support;
+mod trials;
 mod watch;
 
 use std::process::ExitCode;
 
 use libtest_mimic::Arguments;
 
-pub use suite::{Devices, Need, Setup, Test, Variant, trials};
+pub use suite::{Devices, Need, Setup, Test, Variant};
+pub use trials::{is_required, trials};
 
 /// Runs the suite on these devices, with the arguments of the process as a test program takes them.
 pub fn run(variants: &[Variant]) -> ExitCode {

@@ -1,17 +1,12 @@
-//! The needs of tests, the devices that they run on, and the trials that follow.
+//! The needs of tests, and the devices that they run on.
 
 use std::borrow::Cow;
 use std::cell::Cell;
 use std::fmt::{self, Debug};
-use std::sync::{Arc, LazyLock};
+use std::sync::Arc;
 
-use libtest_mimic::{Completion, Failed, Trial};
-use parking_lot::RwLock;
-use tokio::runtime::Runtime;
 use wakegraph::hal::QueueOrder;
 use wakegraph::{Device, Result, hal};
-
-use crate::in_flight;
 
 /// A requirement of a test to the device that it runs on.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -64,7 +59,7 @@ impl Need {
     }
 
     /// The name of what a device without it lacks.
-    fn name(self) -> &'static str {
+    pub(crate) fn name(self) -> &'static str {
         match self {
             Self::Results => "commands that do what they say",
             Self::Execution => "hardware",
@@ -92,6 +87,7 @@ pub struct Test {
     pub name: &'static str,
     /// The requirements of the test to its device.
     pub needs: &'static [Need],
+    /// The function itself.
     pub(crate) run: fn(&Setup),
 }
 
@@ -99,8 +95,8 @@ pub struct Test {
 #[derive(Debug)]
 pub struct Setup {
     pub(crate) devices: Vec<Device>,
-    can: &'static [Need],
-    order: QueueOrder,
+    pub(crate) can: &'static [Need],
+    pub(crate) order: QueueOrder,
 }
 
 impl Setup {
@@ -171,71 +167,6 @@ impl Debug for Variant {
     }
 }
 
-/// Where the reactors of some devices run, as long as the process.
-static REACTORS: LazyLock<Runtime> = LazyLock::new(|| {
-    let mut builder = tokio::runtime::Builder::new_multi_thread();
-    builder.worker_threads(1).enable_all().build().expect("a tokio runtime")
-});
-
-/// Opens the devices with their reactors on a runtime, where they are polled.
-fn polled_in_runtime(variant: &Variant) -> Option<Vec<Device>> {
-    let devices: Vec<_> = (variant.open)().ok()?.into_iter().map(Device::from_hal).collect();
-    let [device] = &devices[..] else { return None };
-    if device.capabilities().notifies {
-        return None;
-    }
-    device.run_reactor_on(REACTORS.handle()).expect("a runtime with timers");
-    Some(devices)
-}
-
-/// The suite for every device: what is to run, and what is ignored and why. The tests of the
-/// contract run once more on out-of-order queues, where the device has such, and those of graphs
-/// with the reactor on a runtime.
-///
-/// `observe` learns of each test that has run to its end on a backend, or that an open device has ignored.
-pub fn trials(variants: &[Variant], observe: fn(&'static str, &Test, bool)) -> Vec<Trial> {
-    let (contract, graph): (Vec<_>, Vec<_>) =
-        (crate::hal::tests().collect(), crate::graph::tests().collect());
-    let required = std::env::var("WAKEGRAPH_REQUIRE").unwrap_or_default();
-    let required = |variant: &Variant| {
-        let is_listed = |listed: &str| required.split(',').any(|name| name.trim() == listed);
-        variant.is_required_with_backend && is_listed(variant.backend)
-            || is_listed(&format!("{}/{}", variant.backend, variant.device))
-    };
-    let mut trials = Vec::new();
-    for variant in variants {
-        let Variant { backend, device, .. } = variant;
-        match (variant.open)() {
-            Ok(devices) => {
-                let devices: Vec<_> = devices.into_iter().map(Device::from_hal).collect();
-                let setup = |devices: &Vec<Device>, order| {
-                    Arc::new(Setup { devices: devices.clone(), can: variant.can, order })
-                };
-                let in_order = setup(&devices, QueueOrder::InOrder);
-                trials.extend(
-                    contract.iter().chain(&graph).map(|test| trial(variant, "", test, &in_order, observe)),
-                );
-                if devices[0].capabilities().out_of_order_queues {
-                    let (way, queue) = ("out-of-order-queue/", setup(&devices, QueueOrder::OutOfOrder));
-                    trials.extend(contract.iter().map(|test| trial(variant, way, test, &queue, observe)));
-                }
-                if let Some(devices) = polled_in_runtime(variant) {
-                    let (way, in_runtime) = ("reactor-on-runtime/", setup(&devices, QueueOrder::InOrder));
-                    trials.extend(graph.iter().map(|test| trial(variant, way, test, &in_runtime, observe)));
-                }
-            }
-            Err(error) => {
-                let fails = required(variant);
-                trials.push(Trial::ignorable_test(format!("{backend}/{device}/all"), move || match fails {
-                    true => Err(Failed::from(format!("WAKEGRAPH_REQUIRE asks for this device: {error}"))),
-                    false => Ok(Completion::ignored_with(error)),
-                }));
-            }
-        }
-    }
-    trials
-}
-
 thread_local! {
     static LACKS: Cell<Option<&'static str>> = const { Cell::new(None) };
 }
@@ -246,39 +177,11 @@ pub(crate) fn lacks(what: &'static str) {
     LACKS.set(Some(what));
 }
 
-/// Held by the tests that run: shared, but for those that run alone.
-static RUNNING: RwLock<()> = RwLock::new(());
-
-fn trial(
-    variant: &Variant,
-    way: &str,
-    test: &Test,
-    setup: &Arc<Setup>,
-    observe: fn(&'static str, &Test, bool),
-) -> Trial {
-    let name = format!("{}/{}/{way}{}/{}", variant.backend, variant.device, test.topic, test.name);
-    let missing = test.needs.iter().find(|need| !setup.can(**need));
-    let (run, setup) = (test.run, setup.clone());
-    let drops = test.needs.contains(&Need::DeferredDrops);
-    let (backend, test) = (variant.backend, *test);
-    Trial::ignorable_test(name, move || {
-        if let Some(missing) = missing {
-            // All other needs are known without a device.
-            if missing.is_told_by_device() {
-                observe(backend, &test, false);
-            }
-            return Ok(Completion::ignored_with(format!("needs {}", missing.name())));
-        }
-        let (_alone, _shared) = match test.needs.contains(&Need::Alone) {
-            true => (Some(RUNNING.write()), None),
-            false => (None, Some(RUNNING.read())),
-        };
-        LACKS.set(None);
-        in_flight::run(|| run(&setup), drops);
-        let lacks = LACKS.take();
-        observe(backend, &test, lacks.is_none());
-        Ok(lacks.map_or(Completion::Completed, |what| Completion::ignored_with(format!("needs {what}"))))
-    })
+/// Runs a test, and returns what it found the device to lack.
+pub(crate) fn run(test: &Test, setup: &Setup) -> Option<&'static str> {
+    LACKS.set(None);
+    (test.run)(setup);
+    LACKS.take()
 }
 
 /// Names the tests of one file: what they need, and the functions.
