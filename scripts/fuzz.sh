@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Runs random programs over the public interface against a model, with libFuzzer and AddressSanitizer.
+# Runs the random programs of crates/wakegraph-conformance/src/programs from bytes, with libFuzzer and AddressSanitizer.
 #
 #   scripts/fuzz.sh             for ten minutes
 #   scripts/fuzz.sh 60          for 60 seconds

@@ -58,7 +58,7 @@ part() {
         host) with_threads -p wakegraph-hal -p wakegraph-host --lib && with_threads -p wakegraph --test hal ;;
         guards) with_threads -p wakegraph --test submission -- guards:: ;;
         service) MIRIFLAGS="$MIRIFLAGS -Zmiri-tree-borrows" with_threads -p wakegraph --test service ;;
-        programs) PROPTEST_CASES=${MIRI_PROGRAMS:-100} with_threads -p wakegraph --test programs ;;
+        programs) PROPTEST_CASES=${MIRI_PROGRAMS:-100} with_threads -p wakegraph-conformance --test programs ;;
         *) echo "no part $1" >&2; return 1 ;;
     esac
 }

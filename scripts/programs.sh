@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# Runs the random programs of crates/wakegraph-conformance/tests/conformance against their model on every device that is found.
+# Runs the random programs of crates/wakegraph-conformance/src/programs against their model on every device that is found.
 #
-#   scripts/programs.sh              11,000 by each test, with the devices of .ci/run a million over all; about an hour
+#   scripts/programs.sh              11,000 by each test, with the devices of .ci/run more than a million over all; hours
 #   scripts/programs.sh 500 host/0   so many by each test, on one device
 #
 # WAKEGRAPH_RANDOM_SEED sets the first seed (0), and WAKEGRAPH_RANDOM_THREADS how many threads a test has (1).

@@ -1,8 +1,4 @@
-//! Programs over the public interface, read from bytes and compared with a model. `tests/programs`
-//! runs the same.
+//! Random programs from bytes, as `crates/wakegraph-conformance/tests/programs.rs` runs them.
 #![no_main]
 
-#[path = "../../tests/programs/interpreter.rs"]
-mod interpreter;
-
-libfuzzer_sys::fuzz_target!(|bytes: &[u8]| interpreter::run(bytes));
+libfuzzer_sys::fuzz_target!(|bytes: &[u8]| wakegraph_conformance::programs::run_bytes(bytes));

@@ -25,6 +25,7 @@ mod graph;
 mod hal;
 mod in_flight;
 mod kernels;
+pub mod programs;
 mod random;
 mod suite;
 mod support;

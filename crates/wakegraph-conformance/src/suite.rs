@@ -97,6 +97,8 @@ pub struct Setup {
     pub(crate) devices: Vec<Device>,
     pub(crate) can: &'static [Need],
     pub(crate) order: QueueOrder,
+    /// Whether other tests run on the same device, opened in another way.
+    pub(crate) is_another_way: bool,
 }
 
 impl Setup {

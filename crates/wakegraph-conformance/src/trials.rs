@@ -1,5 +1,6 @@
 //! The trials of the suite: each test on each way to open a device.
 
+use std::collections::HashSet;
 use std::sync::{Arc, LazyLock};
 
 use libtest_mimic::{Completion, Failed, Trial};
@@ -46,25 +47,28 @@ pub fn trials(variants: &[Variant], observe: fn(&'static str, &Test, bool)) -> V
         variant.is_required_with_backend && is_required(variant.backend)
             || is_required(&format!("{}/{}", variant.backend, variant.device))
     };
-    let mut trials = Vec::new();
+    let (mut trials, mut seen) = (Vec::new(), HashSet::new());
     for variant in variants {
         let Variant { backend, device, .. } = variant;
         match (variant.open)() {
             Ok(devices) => {
                 let devices: Vec<_> = devices.into_iter().map(Device::from_hal).collect();
-                let setup = |devices: &Vec<Device>, order| {
-                    Arc::new(Setup { devices: devices.clone(), can: variant.can, order })
+                let info = devices[0].hal().info();
+                let is_another_way = !seen.insert((*backend, info.name.clone(), info.driver.clone()));
+                let setup = |devices: &Vec<Device>, order, is_another_way| {
+                    Arc::new(Setup { devices: devices.clone(), can: variant.can, order, is_another_way })
                 };
-                let in_order = setup(&devices, QueueOrder::InOrder);
+                let in_order = setup(&devices, QueueOrder::InOrder, is_another_way);
                 trials.extend(
                     contract.iter().chain(&graph).map(|test| trial(variant, "", test, &in_order, observe)),
                 );
                 if devices[0].capabilities().out_of_order_queues {
-                    let (way, queue) = ("out-of-order-queue/", setup(&devices, QueueOrder::OutOfOrder));
+                    let (way, queue) = ("out-of-order-queue/", setup(&devices, QueueOrder::OutOfOrder, true));
                     trials.extend(contract.iter().map(|test| trial(variant, way, test, &queue, observe)));
                 }
                 if let Some(devices) = polled_in_runtime(variant) {
-                    let (way, in_runtime) = ("reactor-on-runtime/", setup(&devices, QueueOrder::InOrder));
+                    let (way, in_runtime) =
+                        ("reactor-on-runtime/", setup(&devices, QueueOrder::InOrder, true));
                     trials.extend(graph.iter().map(|test| trial(variant, way, test, &in_runtime, observe)));
                 }
             }

@@ -26,7 +26,6 @@ mod nested_updates;
 mod parameters;
 mod profile;
 mod queues;
-mod random_graphs;
 mod random_programs;
 mod recording;
 mod rectangles;
@@ -65,7 +64,6 @@ pub(crate) fn tests() -> impl Iterator<Item = Test> {
         parameters::TESTS,
         profile::TESTS,
         queues::TESTS,
-        random_graphs::TESTS,
         random_programs::TESTS,
         recording::TESTS,
         rectangles::TESTS,

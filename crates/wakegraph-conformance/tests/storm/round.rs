@@ -15,8 +15,9 @@ use wakegraph::{
     Buffer, Device, Error, ErrorKind, ExecutableGraph, Graph, HostBuffer, Range, Result, Submission,
     WakePolicy, hal,
 };
+use wakegraph_conformance::programs::{self, LEN, ON_DEVICES, ON_HOST};
 
-use crate::executables::{self, Entry, LEN, count, uniform};
+use crate::executables::{self, Entry, count, uniform};
 use crate::faults::{Census, Dice, calmly};
 use crate::ledger::{Account, Exceptions, Failures, Flight, Outcome};
 use crate::random::Random;
@@ -130,6 +131,8 @@ pub(crate) struct World {
     pub(crate) device: Device,
     pub(crate) host: Vec<HostBuffer<u32>>,
     pub(crate) device_memory: Vec<Buffer<u32>>,
+    /// The same memory, for steps of random programs.
+    pub(crate) memory: programs::World,
     pub(crate) solo: Arc<Solo>,
     pub(crate) dice: Arc<Dice>,
     pub(crate) failures: Failures,
@@ -228,11 +231,14 @@ impl Round {
             1 => WakePolicy::Balanced,
             _ => WakePolicy::Efficient,
         });
+        let host: Vec<_> = (0..ON_HOST).map(|_| device.host_buffer(LEN).unwrap()).collect();
+        let device_memory: Vec<_> = (0..ON_DEVICES).map(|_| device.buffer(LEN).unwrap()).collect();
         let world = Arc::new(World {
             name: format!("storm/{storm}, seed {seed}"),
             kind,
-            host: (0..3).map(|_| device.host_buffer(LEN).unwrap()).collect(),
-            device_memory: (0..3).map(|_| device.buffer(LEN).unwrap()).collect(),
+            memory: programs::World::of(&device, &device_memory, &host),
+            host,
+            device_memory,
             solo: Arc::new(Solo::new(&device)),
             device,
             dice: Dice::new(random.next()),

@@ -1,4 +1,4 @@
-//! Random executables over the buffers of a round.
+//! Random executables over the buffers of a round: steps of random programs, among tasks and kernels that fail.
 //!
 //! Every command and task leaves the elements of a buffer equal to each other, and checks that it
 //! finds them so: a command that runs beside a writer sees a buffer that is half old and half new.
@@ -14,14 +14,12 @@ use wakegraph::{
     Buffer, Error, ErrorKind, ExecutableGraph, FinalizeOptions, Graph, HostBuffer, HostMut, HostRef, NodeId,
     Range, Result, read, write,
 };
+use wakegraph_conformance::programs::{Choices, LEN, Mixture, add_node};
 
 use crate::faults::{Captured, Failure, OnDrop, panic_with, panic_with_bad_payload};
 use crate::ledger::Account;
 use crate::random::Random;
 use crate::round::World;
-
-/// Elements of every buffer.
-pub(crate) const LEN: usize = 64;
 
 #[expect(unsafe_code, reason = "the kernels' code is vouched for")]
 mod kernels {
@@ -303,6 +301,7 @@ pub(crate) fn build(world: &Arc<World>, name: String, random: &mut Random) -> Re
     let several_faults = faulty.is_some() && random.chance(4);
     let account = Arc::new(Account::new(!several_faults));
     let counter = device.buffer::<u32>(LEN)?;
+    let mixture = Mixture::uniform(!only_on_devices, world.kind.has_results());
     let mut graph = Graph::new(device);
     let (mut ids, mut kernels, mut words) = (Vec::new(), Vec::new(), Vec::new());
     for node in 0..nodes {
@@ -315,7 +314,7 @@ pub(crate) fn build(world: &Arc<World>, name: String, random: &mut Random) -> Re
         let calls = Arc::new(AtomicU64::new(0));
         let troubled =
             Troubled { account: account.clone(), world: Arc::downgrade(world), fault, calls: calls.clone() };
-        let [x, y] = two_of(&world.device_memory, random);
+        let x: &Buffer<u32> = one_of(&world.device_memory, random);
         let host: &HostBuffer<u32> = one_of(&world.host, random);
         let kind = match (only_on_devices, is_faulty && world.kind.runs_closures()) {
             // Only closures can fail.
@@ -324,21 +323,19 @@ pub(crate) fn build(world: &Arc<World>, name: String, random: &mut Random) -> Re
             (false, true) => random.below(3),
             (false, false) => random.below(10),
         };
+        words.push(match kind {
+            0..=2 => format!("task ({fault:?})"),
+            _ => format!("kernel ({fault:?})"),
+        });
         let id = match kind {
             0..=2 => {
                 account.calls.lock().push(calls);
                 add_task(&mut graph, random, troubled, world)
             }
-            3 => graph.fill(x, node as u32).id(),
-            4 => graph.copy(x, host).id(),
-            5 => graph.copy(host, x).id(),
-            6 => graph.copy(x, y).id(),
-            7 => {
-                let mut child = Graph::new(device);
-                let scratch = child.scratch::<u32>(LEN)?;
-                child.copy(x, &scratch);
-                child.copy(&scratch, y);
-                graph.sub_graph(&child).id()
+            3..=7 => {
+                let step = &mixture.nodes(&mut Choices::seeded(random.next()), 1)[0];
+                words[node] = format!("{step:?}");
+                add_node(&mut graph, &world.memory, step)
             }
             8 => {
                 let id = graph.launch(mix(node as u32, x), Range::linear(LEN)).id();
@@ -355,11 +352,6 @@ pub(crate) fn build(world: &Arc<World>, name: String, random: &mut Random) -> Re
             }
             _ => graph.empty().id(),
         };
-        words.push(format!(
-            "{}{}",
-            WORDS[kind],
-            if is_faulty { format!(" ({fault:?})") } else { String::new() }
-        ));
         for &earlier in &ids {
             if random.chance(6) {
                 graph.make_edge(earlier, id).unwrap();
@@ -384,16 +376,3 @@ pub(crate) fn build(world: &Arc<World>, name: String, random: &mut Random) -> Re
     account.name.get_or_init(|| format!("{name} [{}]", words.join(", ")));
     Ok(Entry { exec, account, counter, kernels, updatable, profiled })
 }
-
-const WORDS: [&str; 10] = [
-    "task",
-    "task",
-    "task",
-    "fill",
-    "copy to host",
-    "copy from host",
-    "copy",
-    "sub-graph",
-    "kernel",
-    "kernel with closure",
-];

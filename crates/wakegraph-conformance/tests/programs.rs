@@ -1,9 +1,7 @@
-//! Random programs over the public interface, compared with a model; `fuzz/` runs the same programs.
-#![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
-
-mod interpreter;
+//! Random programs from bytes, which shrink; `fuzz/` runs the same programs.
 
 use proptest::prelude::*;
+use wakegraph_conformance::programs::run_bytes;
 
 /// How long a program may be. Under Miri programs are small.
 const BYTES: usize = if cfg!(miri) { 100 } else { 600 };
@@ -13,6 +11,6 @@ proptest! {
 
     #[test]
     fn random_programs_do_what_the_model_does(bytes in prop::collection::vec(any::<u8>(), 0..BYTES)) {
-        interpreter::run(&bytes);
+        run_bytes(&bytes);
     }
 }

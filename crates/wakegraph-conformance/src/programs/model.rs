@@ -1,0 +1,123 @@
+//! The model of a program: what its buffers hold when steps run one after the other.
+
+use super::step::{BUFFERS, COLUMNS, Kernel, LEN, Node, Part, Step, Task};
+
+/// The expected contents of all buffers; `None` where a run failed that may or may not have written.
+#[derive(Clone, Debug)]
+pub(super) struct Model([[Option<u32>; LEN]; BUFFERS]);
+
+impl Model {
+    pub(super) fn new(contents: [[u32; LEN]; BUFFERS]) -> Self {
+        Self(contents.map(|buffer| buffer.map(Some)))
+    }
+
+    /// Compares what a buffer holds, and learns what was not known.
+    pub(super) fn compare(&mut self, buffer: usize, found: &[u32]) -> Result<(), String> {
+        let expected = &mut self.0[buffer];
+        if expected.iter().zip(found).any(|(expected, found)| expected.is_some_and(|x| x != *found)) {
+            return Err(format!("buffer {buffer} holds {found:?}, expected {expected:?}"));
+        }
+        self.set(buffer, found);
+        Ok(())
+    }
+
+    pub(super) fn set(&mut self, buffer: usize, contents: &[u32]) {
+        self.0[buffer] = std::array::from_fn(|index| Some(contents[index]));
+    }
+
+    fn of(&mut self, part: Part) -> &mut [Option<u32>] {
+        &mut self.0[part.buffer][part.start..part.end]
+    }
+
+    /// Changes each element, given those of another part, over and over.
+    fn combine(&mut self, from: Part, to: Part, combined: impl Fn(u32, u32) -> u32) {
+        let from = self.of(from).to_vec();
+        for (to, from) in self.of(to).iter_mut().zip(from.iter().cycle()) {
+            *to = to.zip(*from).map(|(to, from)| combined(to, from));
+        }
+    }
+
+    fn map(&mut self, part: Part, mapped: impl Fn(u32) -> u32) {
+        self.of(part).iter_mut().for_each(|x| *x = x.map(&mapped));
+    }
+
+    fn copy(&mut self, from: Part, to: Part) {
+        let elements = self.of(from).to_vec();
+        self.of(to).copy_from_slice(&elements);
+    }
+
+    fn set_part(&mut self, to: Part, numbers: &[u32]) {
+        self.of(to).iter_mut().zip(numbers.iter().cycle()).for_each(|(x, number)| *x = Some(*number));
+    }
+
+    /// Runs the nodes that are switched on.
+    pub(super) fn run<'n>(&mut self, nodes: impl IntoIterator<Item = &'n Node>) {
+        nodes.into_iter().filter(|node| node.enabled).for_each(|node| self.step(&node.step));
+    }
+
+    pub(super) fn step(&mut self, step: &Step) {
+        match step {
+            Step::Kernel { kernel, .. } => self.kernel(*kernel),
+            Step::Fill { to, pattern: numbers } | Step::Constant { to, numbers } => {
+                self.set_part(*to, numbers);
+            }
+            Step::Copy { from, to } => self.copy(*from, *to),
+            Step::Rectangle { from, to, extent, src, dst } => {
+                let old = self.0[*from];
+                for (row, column) in (0..extent[1]).flat_map(|row| (0..extent[0]).map(move |x| (row, x))) {
+                    let at = |origin: &[usize; 2]| column + origin[0] + COLUMNS * (row + origin[1]);
+                    self.0[*to][at(dst)] = old[at(src)];
+                }
+            }
+            Step::Task(Task { from, to, n, .. }) => self.combine(*from, *to, |to, from| task(to, from, *n)),
+            Step::Through { from, to, n } => {
+                self.copy(*from, *to);
+                self.map(*to, |x| mixed(x, *n));
+            }
+            Step::Fails | Step::Empty | Step::Hint { .. } => {}
+            Step::Sub(nodes) => self.run(nodes),
+            Step::If { flag, then, otherwise } => match self.of(*flag)[0] {
+                Some(0) => self.run(otherwise.iter().flatten()),
+                Some(_) => self.run(then),
+                None => self.forget(step),
+            },
+            Step::While { counter, rounds, body } => {
+                for left in (0..=*rounds).rev() {
+                    self.set_part(*counter, &[left]);
+                    if left > 0 {
+                        self.run(body);
+                    }
+                }
+            }
+            Step::Group { alternatives, chosen } => self.step(&alternatives[*chosen]),
+        }
+    }
+
+    fn kernel(&mut self, kernel: Kernel) {
+        match kernel {
+            Kernel::Mix { n, x } => self.map(x, |x| mixed(x, n)),
+            Kernel::Raise { n, x } => self.map(x, |x| x.wrapping_add(n)),
+            Kernel::Axpy { n, x, y } => self.combine(x, y, |y, x| y.wrapping_add(n.wrapping_mul(x))),
+            Kernel::Fold { x, y } => {
+                let sum = self.of(x).iter().try_fold(0u32, |sum, x| x.map(|x| sum.wrapping_add(x)));
+                self.of(y).iter_mut().for_each(|y| *y = y.zip(sum).map(|(y, sum)| mixed(y, sum)));
+            }
+        }
+    }
+
+    /// It is not known whether the step has run, as a whole or in part.
+    pub(super) fn forget(&mut self, step: &Step) {
+        for used in step.uses().into_iter().filter(|used| used.writes) {
+            self.of(used.part).fill(None);
+        }
+    }
+}
+
+pub(super) fn mixed(x: u32, n: u32) -> u32 {
+    x.wrapping_mul(31).wrapping_add(n)
+}
+
+/// The result of a host task for an element.
+pub(super) fn task(to: u32, from: u32, n: u32) -> u32 {
+    to.wrapping_mul(33).wrapping_add(n.wrapping_mul(from))
+}

@@ -1,0 +1,348 @@
+//! The vocabulary of programs: parts of buffers, kernels, and the steps that nodes and commands of queues carry out.
+
+use std::fmt::{self, Debug};
+
+use wakegraph::Range;
+
+/// Elements of a buffer. As an image: 6 rows of 4.
+pub const LEN: usize = 24;
+/// Elements of a row.
+pub(super) const COLUMNS: usize = 4;
+/// Rows of an image.
+pub(super) const ROWS: usize = LEN / COLUMNS;
+/// Buffers on devices. Their indices come before those of buffers on the host.
+pub const ON_DEVICES: usize = 4;
+/// Buffers on the host.
+pub const ON_HOST: usize = 3;
+/// All buffers.
+pub(super) const BUFFERS: usize = ON_DEVICES + ON_HOST;
+
+/// A range of elements of a buffer.
+#[derive(Clone, Copy, PartialEq)]
+pub struct Part {
+    pub(super) buffer: usize,
+    pub(super) start: usize,
+    pub(super) end: usize,
+}
+
+impl Debug for Part {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}[{}..{}]", self.buffer, self.start, self.end)
+    }
+}
+
+impl Part {
+    pub(super) fn whole(buffer: usize) -> Self {
+        Self { buffer, start: 0, end: LEN }
+    }
+
+    pub(super) fn first(self) -> Self {
+        Self { end: self.start + 1, ..self }
+    }
+
+    pub(super) fn len(self) -> usize {
+        self.end - self.start
+    }
+
+    pub(super) fn is_on_host(self) -> bool {
+        self.buffer >= ON_DEVICES
+    }
+
+    pub(super) fn overlaps(self, other: Self) -> bool {
+        self.buffer == other.buffer && self.start.max(other.start) < self.end.min(other.end)
+    }
+}
+
+/// The use of a part by a step.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Use {
+    pub(super) part: Part,
+    pub(super) writes: bool,
+}
+
+impl Use {
+    pub(super) fn conflicts(self, other: Self) -> bool {
+        self.part.overlaps(other.part) && (self.writes || other.writes)
+    }
+}
+
+/// A launch over all elements of the part that it writes.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Kernel {
+    /// Multiplies and adds a number.
+    Mix { n: u32, x: Part },
+    /// Adds a number.
+    Raise { n: u32, x: Part },
+    /// Adds a multiple of one part to another.
+    Axpy { n: u32, x: Part, y: Part },
+    /// Multiplies the elements of a part and adds the sum of another one's.
+    Fold { x: Part, y: Part },
+}
+
+impl Kernel {
+    /// The part that it writes.
+    pub(super) fn out(self) -> Part {
+        match self {
+            Self::Mix { x, .. } | Self::Raise { x, .. } => x,
+            Self::Axpy { y, .. } | Self::Fold { y, .. } => y,
+        }
+    }
+
+    /// The part that it only reads.
+    pub(super) fn input(self) -> Option<Part> {
+        match self {
+            Self::Mix { .. } | Self::Raise { .. } => None,
+            Self::Axpy { x, .. } | Self::Fold { x, .. } => Some(x),
+        }
+    }
+
+    pub(super) fn range(self) -> Range {
+        Range::linear(if matches!(self, Self::Fold { .. }) { 1 } else { self.out().len() })
+    }
+
+    pub(super) fn with_number(self, n: u32) -> Self {
+        match self {
+            Self::Mix { x, .. } => Self::Mix { n, x },
+            Self::Raise { x, .. } => Self::Raise { n, x },
+            Self::Axpy { x, y, .. } => Self::Axpy { n, x, y },
+            fold @ Self::Fold { .. } => fold,
+        }
+    }
+
+    /// The name of the argument that a dynamic parameter can stand for.
+    pub(super) fn number(self) -> Option<&'static str> {
+        match self {
+            Self::Mix { .. } | Self::Raise { .. } => Some("n"),
+            Self::Axpy { .. } => Some("a"),
+            Self::Fold { .. } => None,
+        }
+    }
+
+    /// The other kernel that may take its place.
+    pub(super) fn alternative(self) -> Option<Self> {
+        match self {
+            Self::Mix { n, x } => Some(Self::Raise { n, x }),
+            Self::Raise { n, x } => Some(Self::Mix { n, x }),
+            Self::Axpy { .. } | Self::Fold { .. } => None,
+        }
+    }
+
+    /// Whether an update may put this in the place of the other, on the same kinds of memory.
+    pub(super) fn can_replace(self, other: Self) -> bool {
+        let kind = std::mem::discriminant::<Self>;
+        let is_known =
+            kind(&self) == kind(&other) || other.alternative().is_some_and(|two| kind(&two) == kind(&self));
+        let places = |kernel: Self| (kernel.out().is_on_host(), kernel.input().map(Part::is_on_host));
+        is_known && places(self) == places(other)
+    }
+}
+
+/// A host task that reads one part and changes another.
+#[derive(Clone, Copy, Debug)]
+pub struct Task {
+    pub(super) from: Part,
+    pub(super) to: Part,
+    pub(super) n: u32,
+    pub(super) end: End,
+}
+
+/// The way in which a host task ends.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) enum End {
+    /// It blocks a thread until then.
+    Blocking,
+    /// Its views are dropped with its future.
+    WithFuture,
+    /// Its view of what it writes is dropped later, by another task.
+    Later,
+}
+
+/// The work of a node.
+#[derive(Clone, Debug)]
+pub enum Step {
+    /// The number may be the value of one of the graph's parameters.
+    Kernel {
+        kernel: Kernel,
+        param: Option<usize>,
+    },
+    Fill {
+        to: Part,
+        pattern: Vec<u32>,
+    },
+    Copy {
+        from: Part,
+        to: Part,
+    },
+    /// Copies some columns and rows of one buffer to another. Origins are columns and rows, too.
+    Rectangle {
+        from: usize,
+        to: usize,
+        extent: [usize; 2],
+        src: [usize; 2],
+        dst: [usize; 2],
+    },
+    /// Numbers that are part of the command.
+    Constant {
+        to: Part,
+        numbers: Vec<u32>,
+    },
+    Task(Task),
+    /// A host task that fails.
+    Fails,
+    Empty,
+    Hint {
+        x: Part,
+    },
+    /// Copies by way of two scratch buffers, and mixes.
+    Through {
+        from: Part,
+        to: Part,
+        n: u32,
+    },
+    Sub(Vec<Node>),
+    /// One of the lists, if the flag is not 0 the first one.
+    If {
+        flag: Part,
+        then: Vec<Node>,
+        otherwise: Option<Vec<Node>>,
+    },
+    /// Runs the body so many times, and counts a part down meanwhile.
+    While {
+        counter: Part,
+        rounds: u32,
+        body: Vec<Node>,
+    },
+    /// One of several kernels, or of several tasks, that use the same memory.
+    Group {
+        alternatives: Vec<Step>,
+        chosen: usize,
+    },
+}
+
+/// A step that can be switched off.
+#[derive(Clone)]
+pub struct Node {
+    pub(super) step: Step,
+    pub(super) enabled: bool,
+}
+
+impl Debug for Node {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let off = if self.enabled { "" } else { " (off)" };
+        write!(f, "{:?}{off}", self.step)
+    }
+}
+
+impl From<Step> for Node {
+    fn from(step: Step) -> Self {
+        Self { step, enabled: true }
+    }
+}
+
+impl From<Kernel> for Step {
+    fn from(kernel: Kernel) -> Self {
+        Self::Kernel { kernel, param: None }
+    }
+}
+
+impl Step {
+    /// The lists of steps inside, which may run or not.
+    pub(super) fn bodies(&self) -> impl Iterator<Item = &Vec<Node>> {
+        let (first, second) = match self {
+            Self::Sub(body) | Self::While { body, .. } => (Some(body), None),
+            Self::If { then, otherwise, .. } => (Some(then), otherwise.as_ref()),
+            _ => (None, None),
+        };
+        first.into_iter().chain(second)
+    }
+
+    pub(super) fn bodies_mut(&mut self) -> impl Iterator<Item = &mut Vec<Node>> {
+        let (first, second) = match self {
+            Self::Sub(body) | Self::While { body, .. } => (Some(body), None),
+            Self::If { then, otherwise, .. } => (Some(then), otherwise.as_mut()),
+            _ => (None, None),
+        };
+        first.into_iter().chain(second)
+    }
+
+    /// Removes the nodes inside that are switched off.
+    pub(super) fn prune(&mut self) {
+        for body in self.bodies_mut() {
+            body.retain(|node| node.enabled);
+            body.iter_mut().for_each(|node| node.step.prune());
+        }
+    }
+
+    /// Calls a function with this step and all that are inside it.
+    pub(super) fn visit(&self, see: &mut dyn FnMut(&Self)) {
+        see(self);
+        let inside = self.bodies().flatten().map(|node| &node.step);
+        inside.chain(self.alternatives()).for_each(|step| step.visit(see));
+    }
+
+    fn alternatives(&self) -> &[Self] {
+        if let Self::Group { alternatives, .. } = self { alternatives } else { &[] }
+    }
+
+    /// Whether this step, or one inside it, is one of these.
+    pub(super) fn contains(&self, is_one: fn(&Self) -> bool) -> bool {
+        let mut found = false;
+        self.visit(&mut |step| found |= is_one(step));
+        found
+    }
+
+    /// Whether the crate refuses it.
+    pub(super) fn is_wrong(&self) -> bool {
+        self.contains(|step| match step {
+            Self::Kernel { kernel, .. } => kernel.input().is_some_and(|x| x.overlaps(kernel.out())),
+            Self::Copy { from, to } => {
+                from.len() != to.len() || from.overlaps(*to) || (from.is_on_host() && to.is_on_host())
+            }
+            _ => false,
+        })
+    }
+
+    /// Whether a run of it fails in any case.
+    pub(super) fn fails(&self) -> bool {
+        match self {
+            Self::Fails => true,
+            Self::Sub(nodes) => nodes.iter().any(|node| node.step.fails()),
+            Self::While { rounds, body, .. } => *rounds > 0 && body.iter().any(|node| node.step.fails()),
+            _ => false,
+        }
+    }
+
+    /// Whether a run of it may fail.
+    pub(super) fn may_fail(&self) -> bool {
+        self.contains(|step| matches!(step, Self::Fails))
+    }
+
+    /// The parts of buffers that it uses, also those of nodes that are switched off.
+    pub(super) fn uses(&self) -> Vec<Use> {
+        let mut uses = Vec::new();
+        self.visit(&mut |step| uses.extend(step.own_uses()));
+        uses
+    }
+
+    fn own_uses(&self) -> impl Iterator<Item = Use> {
+        let (read, written) = match self {
+            Self::Kernel { kernel, .. } => (kernel.input(), Some(kernel.out())),
+            Self::Copy { from, to } | Self::Through { from, to, .. } | Self::Task(Task { from, to, .. }) => {
+                (Some(*from), Some(*to))
+            }
+            Self::Rectangle { from, to, .. } => (Some(Part::whole(*from)), Some(Part::whole(*to))),
+            Self::Fill { to, .. } | Self::Constant { to, .. } | Self::While { counter: to, .. } => {
+                (None, Some(*to))
+            }
+            Self::Hint { x } | Self::If { flag: x, .. } => (Some(*x), None),
+            Self::Fails | Self::Empty | Self::Sub(_) | Self::Group { .. } => (None, None),
+        };
+        let read = read.map(|part| Use { part, writes: false });
+        read.into_iter().chain(written.map(|part| Use { part, writes: true }))
+    }
+
+    /// Whether it writes some of the part.
+    pub(super) fn writes(&self, part: Part) -> bool {
+        self.uses().iter().any(|used| used.writes && used.part.overlaps(part))
+    }
+}
