@@ -7,7 +7,6 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
-use std::time::Duration;
 
 use crate::programs::{Choices, Settings, run};
 use crate::random::from_environment;
@@ -25,17 +24,8 @@ const PROGRAMS: u64 = 110;
 /// How many where the same device is opened in another way: what an order of commands computes is the same there, but
 /// for the way itself, and `.ci/run` has some 16 such ways.
 const PROGRAMS_OF_ANOTHER_WAY: u64 = 25;
-/// A program that takes longer hangs, also on a device that a sanitizer slows down.
-const TIME_LIMIT: Duration = Duration::from_secs(300);
 
-const ONE: Settings = Settings {
-    executables: 1,
-    scratch: false,
-    updates: true,
-    faults: true,
-    control: None,
-    time_limit: TIME_LIMIT,
-};
+const ONE: Settings = Settings { executables: 1, scratch: false, updates: true, faults: true, control: None };
 
 fn one_executable(setup: &Setup) {
     check(setup, 1, &ONE);

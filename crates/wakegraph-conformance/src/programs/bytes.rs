@@ -1,17 +1,14 @@
 //! Programs from bytes: also on devices that are polled, and on a fake one that completes work when the program says.
 
 use std::sync::{LazyLock, OnceLock};
-use std::time::Duration;
 
 use wakegraph::Device;
 use wakegraph::backend::host::{self, HostOptions};
 use wakegraph::testing::{FakeDevice, FakeOptions};
 
 use super::choices::Choices;
-use super::interpreter::{Settings, run};
-
-/// How long anything may take.
-const TIME_LIMIT: Duration = Duration::from_secs(if cfg!(miri) { 3600 } else { 20 });
+use super::interpreter::run;
+use super::settings::Settings;
 
 /// Runs the program that the bytes are. The first of them choose the device and the kind of programs.
 ///
@@ -37,7 +34,6 @@ pub fn run_bytes(bytes: &[u8]) {
         updates: true,
         faults: choices.chance(2),
         control,
-        time_limit: TIME_LIMIT,
     };
     RUNTIME.block_on(run(choices, &[device], &settings));
 }

@@ -1,7 +1,7 @@
 //! The generator of steps.
 
 use super::choices::Choices;
-use super::step::{BUFFERS, COLUMNS, End, Kernel, LEN, Node, ON_DEVICES, Part, ROWS, Step, Task};
+use super::step::{BUFFERS, COLUMNS, Code, End, Kernel, LEN, Nest, Node, ON_DEVICES, Part, ROWS, Step, Task};
 
 /// Which steps a program may have, and where its buffers are.
 #[derive(Clone, Debug)]
@@ -115,13 +115,14 @@ impl Generator<'_, '_> {
             true => Some(y),
             false => self.beside(&near, y.len(), Some(y)),
         };
-        match (kind, x) {
-            (3, Some(x)) => Kernel::Axpy { n, x, y },
-            (4, Some(x)) => Kernel::Fold { x, y },
+        let (code, from) = match (kind, x) {
+            (3, Some(x)) => (Code::Axpy, Some(x)),
+            (4, Some(x)) => (Code::Fold, Some(x)),
             // The device may stop this one half-way.
-            (2, _) if !self.mixture.is_uniform => Kernel::Raise { n, x: y },
-            _ => Kernel::Mix { n, x: y },
-        }
+            (2, _) if !self.mixture.is_uniform => (Code::Raise, None),
+            _ => (Code::Mix, None),
+        };
+        Kernel { code, n, from, to: y }
     }
 
     fn step(&mut self, depth: usize) -> Step {
@@ -145,15 +146,17 @@ impl Generator<'_, '_> {
                 let buffer = self.choices.below(ON_DEVICES);
                 Step::Hint { x: self.part(buffer) }
             }
-            24 | 25 if has_bodies => Step::Sub(self.list(4, depth + 1)),
+            24 | 25 if has_bodies => self.nest(Nest::Sub, depth),
             26 | 27 if has_bodies => {
                 let buffer = self.choices.below(ON_DEVICES);
                 let flag = self.part(buffer).first();
-                let then = self.list(4, depth + 1);
-                let otherwise = self.choices.chance(2).then(|| self.list(4, depth + 1));
-                Step::If { flag, then, otherwise }
+                self.nest(Nest::If { flag }, depth)
             }
-            28 if has_bodies && self.mixture.has_loops => self.repeat(depth),
+            28 if has_bodies && self.mixture.has_loops => {
+                let buffer = self.choices.below(ON_DEVICES);
+                let (counter, rounds) = (self.part(buffer), self.choices.below(ROUNDS + 1) as u32);
+                self.nest(Nest::While { counter, rounds }, depth)
+            }
             29 if has_bodies => match self.copy(0) {
                 Step::Copy { from, to } if from.len() == to.len() && !to.is_on_host() => {
                     Step::Through { from, to, n: self.choices.word() }
@@ -216,38 +219,27 @@ impl Generator<'_, '_> {
         Some(Task { from, to, n: self.choices.word(), end })
     }
 
-    /// A loop, whose body leaves the counter alone.
-    fn repeat(&mut self, depth: usize) -> Step {
-        let buffer = self.choices.below(ON_DEVICES);
-        let counter = self.part(buffer);
-        let rounds = self.choices.below(ROUNDS + 1) as u32;
-        let mut body = self.list(4, depth + 1);
-        body.retain(|node| !node.step.writes(counter));
-        Step::While { counter, rounds, body }
+    fn nest(&mut self, nest: Nest, depth: usize) -> Step {
+        let has_second = matches!(nest, Nest::If { .. }) && self.choices.chance(2);
+        let mut bodies: Vec<_> = (0..=usize::from(has_second)).map(|_| self.list(4, depth + 1)).collect();
+        if let Nest::While { counter, .. } = nest {
+            // The loop alone counts.
+            bodies[0].retain(|node| !node.step.writes(counter));
+        }
+        Step::Nest { nest, bodies }
     }
 
     fn group(&mut self) -> Step {
-        let count = self.choices.within(2..=3);
-        let first = match self.mixture.has_tasks && self.choices.chance(3) {
-            true => self.task().map(|task| Step::Task(Task { end: End::WithFuture, ..task })),
-            false => None,
-        };
-        let first = first.unwrap_or_else(|| self.kernel().into());
+        let (first, count) = (self.kernel(), self.choices.within(2..=3));
         if first.is_wrong() {
-            return first;
+            return first.into();
         }
-        let is_uniform = self.mixture.is_uniform;
-        let other = |choices: &mut Choices<'_>| match &first {
-            Step::Kernel { kernel, .. } => {
-                let other = kernel.alternative().filter(|_| !is_uniform && choices.chance(2));
-                let other = other.unwrap_or(*kernel);
-                other.with_number(choices.word()).into()
-            }
-            Step::Task(task) => Step::Task(Task { n: choices.word(), ..*task }),
-            other => other.clone(),
-        };
-        let alternatives: Vec<_> = (0..count).map(|_| other(self.choices)).collect();
-        Step::Group { chosen: self.choices.below(count), alternatives }
+        let alternative = first.alternative().filter(|_| !self.mixture.is_uniform).unwrap_or(first);
+        let alternatives = (0..count).map(|_| {
+            let kernel = if self.choices.chance(2) { alternative } else { first };
+            kernel.with_number(self.choices.word())
+        });
+        Step::Group { alternatives: alternatives.collect(), chosen: self.choices.below(count) }
     }
 }
 
@@ -271,12 +263,12 @@ fn renumber_step(step: &mut Step, values: [u32; PARAMS], choices: &mut Choices<'
             numbers.iter_mut().for_each(|number| *number = number.wrapping_add(first));
         }
         Step::Task(Task { n, .. }) | Step::Through { n, .. } => *n = choices.word(),
-        Step::While { rounds, .. } => *rounds = choices.below(ROUNDS + 1) as u32,
+        Step::Nest { nest: Nest::While { rounds, .. }, .. } => *rounds = choices.below(ROUNDS + 1) as u32,
         Step::Group { alternatives, chosen } => {
-            alternatives.iter_mut().for_each(|step| renumber_step(step, values, choices));
+            alternatives.iter_mut().for_each(|kernel| kernel.n = choices.word());
             *chosen = choices.below(alternatives.len());
         }
         _ => {}
     }
-    step.bodies_mut().for_each(|body| renumber(body, choices));
+    step.bodies_mut().iter_mut().for_each(|body| renumber(body, choices));
 }

@@ -7,41 +7,21 @@ use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant};
 
 use tokio::task::yield_now;
-use wakegraph::capabilities::CommandKinds;
-use wakegraph::hal::{MemoryDesc, MemoryKind};
 use wakegraph::memory::ScratchArena;
-use wakegraph::testing::FakeControl;
 use wakegraph::{Device, Error, ErrorKind, Event, HostMut, Queue, Result, Submission};
 
 use super::choices::Choices;
 use super::generate::Mixture;
 use super::model::{Model, mixed};
+use super::settings::Settings;
 use super::step::{BUFFERS, LEN, Node, ON_DEVICES};
-use super::subject::{Asked as AskedUpdate, Expected, Plan, Subject};
+use super::subject::{Expected, Subject};
 use super::world::{Builder, Form, Memory, World};
 
-/// The kind of programs.
-#[derive(Clone, Debug)]
-pub struct Settings {
-    /// Executables at a time.
-    pub executables: usize,
-    /// Whether graphs have half of the device memory for themselves, as scratch memory.
-    pub scratch: bool,
-    /// Whether executables are updated.
-    pub updates: bool,
-    /// Whether host tasks fail, submissions are cancelled or late, and steps are wrong.
-    pub faults: bool,
-    /// The control of a device that completes nothing by itself, and computes nothing.
-    pub control: Option<FakeControl>,
-    /// How long anything may take.
-    pub time_limit: Duration,
-}
-
+/// How long anything may take: more than that is a hang, also on a device that a sanitizer slows down.
+const TIME_LIMIT: Duration = Duration::from_secs(if cfg!(miri) { 3600 } else { 300 });
 /// Steps of a program, at most.
 const STEPS: usize = 64;
-/// Nodes of a graph, at most. Under Miri graphs are small.
-const NODES: usize = if cfg!(miri) { 8 } else { 25 };
-
 /// Runs a program.
 ///
 /// # Panics
@@ -114,7 +94,7 @@ impl<'a> Program<'a> {
         let computes = settings.control.is_none();
         let contents = [(); BUFFERS].map(|()| [(); LEN].map(|()| if computes { choices.word() } else { 0 }));
         let world = World::new(devices, &contents);
-        let mixture = mixture(&mut choices, &world, settings);
+        let mixture = settings.mixture(&mut choices, &world);
         Self {
             choices,
             settings,
@@ -173,9 +153,7 @@ impl<'a> Program<'a> {
 
     /// Makes an executable, unless its graph is refused.
     fn make(&mut self) {
-        let Settings { scratch, updates, .. } = *self.settings;
-        let plan = Plan { nodes: NODES, scratch, updates };
-        let made = Subject::new(&mut self.choices, &self.world, &self.mixture, plan, &self.arena);
+        let made = Subject::new(&mut self.choices, &self.world, &self.mixture, self.settings, &self.arena);
         if let Some(subject) = made {
             self.log.push(format!("executable {}: {:?}", self.subjects.len(), subject.nodes));
             self.subjects.push(subject);
@@ -265,7 +243,7 @@ impl<'a> Program<'a> {
     async fn update(&mut self) {
         let Some(subject) = self.some_subject() else { return };
         let asked = self.subjects[subject].update(&mut self.choices, &self.mixture);
-        let Some(AskedUpdate { applied, expected, nodes }) = asked else { return };
+        let Some((applied, expected, nodes)) = asked else { return };
         self.log.push(format!("update of executable {subject}, {expected:?}: {nodes:?}"));
         if expected == Expected::Either {
             self.settle().await;
@@ -390,7 +368,7 @@ impl<'a> Program<'a> {
             })
             .await
         };
-        let ended = tokio::time::timeout(self.settings.time_limit, finished).await;
+        let ended = tokio::time::timeout(TIME_LIMIT, finished).await;
         ended.unwrap_or_else(|_| panic!("HANG: something does not end{}", self.history()))
     }
 
@@ -493,31 +471,5 @@ impl<'a> Program<'a> {
     /// What was asked for, for messages.
     fn history(&self) -> String {
         format!("\n{}", self.log.join("\n"))
-    }
-}
-
-/// What all devices can do, and some of what is allowed.
-fn mixture(choices: &mut Choices<'_>, world: &World, settings: &Settings) -> Mixture {
-    let can = |device: &Device| device.capabilities().commands;
-    let commands = world.devices.iter().fold(CommandKinds::all(), |all, device| all & can(device));
-    let desc = MemoryDesc::new(64, MemoryKind::Device);
-    let has_usm = |device: &Device| device.hal().allocate(&desc).is_ok_and(|memory| memory.usm().is_some());
-    let on_host = MemoryDesc::new(64, MemoryKind::Host);
-    let sees_host = |device: &Device| {
-        device.hal().allocate(&on_host).is_ok_and(|memory| device.hal().can_access(&*memory))
-    };
-    let hints = CommandKinds::USM_PREFETCH | CommandKinds::USM_ADVISE;
-    let has_faults = settings.faults && choices.chance(2);
-    Mixture {
-        homes: world.homes,
-        is_uniform: false,
-        has_tasks: !choices.chance(3),
-        has_host_operands: choices.chance(2) && world.devices.iter().all(sees_host),
-        // Scratch memory is its graph's alone: no hints about it, and no bodies that use it.
-        has_hints: !settings.scratch && commands.contains(hints) && world.devices.iter().all(has_usm),
-        has_bodies: !settings.scratch,
-        has_loops: settings.control.is_none(),
-        has_failures: has_faults,
-        has_mistakes: has_faults,
     }
 }

@@ -13,6 +13,7 @@
 //! | `model` | what steps do, as numbers |
 //! | `world` | the memory, and steps as nodes of graphs and commands of queues |
 //! | `subject` | an executable with what it does now, its updates and their expected outcomes |
+//! | `settings` | the kinds of programs |
 //! | `interpreter` | the program: what is asked for, and its comparison with the model |
 //! | `bytes` | the devices and settings of programs from bytes |
 
@@ -21,6 +22,7 @@ mod choices;
 mod generate;
 mod interpreter;
 mod model;
+mod settings;
 mod step;
 mod subject;
 mod world;
@@ -28,6 +30,7 @@ mod world;
 pub use bytes::run_bytes;
 pub use choices::Choices;
 pub use generate::Mixture;
-pub use interpreter::{Settings, run};
+pub use interpreter::run;
+pub use settings::Settings;
 pub use step::{LEN, Node, ON_DEVICES, ON_HOST};
 pub use world::{World, add_node};

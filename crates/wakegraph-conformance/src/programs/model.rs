@@ -1,6 +1,6 @@
 //! The model of a program: what its buffers hold when steps run one after the other.
 
-use super::step::{BUFFERS, COLUMNS, Kernel, LEN, Node, Part, Step, Task};
+use super::step::{BUFFERS, COLUMNS, Code, Kernel, LEN, Nest, Node, Part, Step, Task};
 
 /// The expected contents of all buffers; `None` where a run failed that may or may not have written.
 #[derive(Clone, Debug)]
@@ -75,32 +75,38 @@ impl Model {
                 self.map(*to, |x| mixed(x, *n));
             }
             Step::Fails | Step::Empty | Step::Hint { .. } => {}
-            Step::Sub(nodes) => self.run(nodes),
-            Step::If { flag, then, otherwise } => match self.of(*flag)[0] {
-                Some(0) => self.run(otherwise.iter().flatten()),
-                Some(_) => self.run(then),
-                None => self.forget(step),
-            },
-            Step::While { counter, rounds, body } => {
-                for left in (0..=*rounds).rev() {
-                    self.set_part(*counter, &[left]);
-                    if left > 0 {
-                        self.run(body);
-                    }
-                }
-            }
-            Step::Group { alternatives, chosen } => self.step(&alternatives[*chosen]),
+            Step::Nest { nest, bodies } => self.nest(step, *nest, bodies),
+            Step::Group { alternatives, chosen } => self.kernel(alternatives[*chosen]),
         }
     }
 
-    fn kernel(&mut self, kernel: Kernel) {
-        match kernel {
-            Kernel::Mix { n, x } => self.map(x, |x| mixed(x, n)),
-            Kernel::Raise { n, x } => self.map(x, |x| x.wrapping_add(n)),
-            Kernel::Axpy { n, x, y } => self.combine(x, y, |y, x| y.wrapping_add(n.wrapping_mul(x))),
-            Kernel::Fold { x, y } => {
-                let sum = self.of(x).iter().try_fold(0u32, |sum, x| x.map(|x| sum.wrapping_add(x)));
-                self.of(y).iter_mut().for_each(|y| *y = y.zip(sum).map(|(y, sum)| mixed(y, sum)));
+    fn nest(&mut self, step: &Step, nest: Nest, bodies: &[Vec<Node>]) {
+        match nest {
+            Nest::Sub => self.run(&bodies[0]),
+            Nest::If { flag } => match self.of(flag)[0] {
+                Some(0) => self.run(bodies.get(1).into_iter().flatten()),
+                Some(_) => self.run(&bodies[0]),
+                None => self.forget(step),
+            },
+            Nest::While { counter, rounds } => {
+                for left in (1..=rounds).rev() {
+                    self.set_part(counter, &[left]);
+                    self.run(&bodies[0]);
+                }
+                self.set_part(counter, &[0]);
+            }
+        }
+    }
+
+    fn kernel(&mut self, Kernel { code, n, from, to }: Kernel) {
+        let from = from.unwrap_or(to);
+        match code {
+            Code::Mix => self.map(to, |x| mixed(x, n)),
+            Code::Raise => self.map(to, |x| x.wrapping_add(n)),
+            Code::Axpy => self.combine(from, to, |y, x| y.wrapping_add(n.wrapping_mul(x))),
+            Code::Fold => {
+                let sum = self.of(from).iter().try_fold(0u32, |sum, x| x.map(|x| sum.wrapping_add(x)));
+                self.of(to).iter_mut().for_each(|y| *y = y.zip(sum).map(|(y, sum)| mixed(y, sum)));
             }
         }
     }

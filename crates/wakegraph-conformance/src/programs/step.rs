@@ -66,74 +66,66 @@ impl Use {
     }
 }
 
-/// A launch over all elements of the part that it writes.
+/// The code of a kernel.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub enum Kernel {
+pub(super) enum Code {
     /// Multiplies and adds a number.
-    Mix { n: u32, x: Part },
+    Mix,
     /// Adds a number.
-    Raise { n: u32, x: Part },
+    Raise,
     /// Adds a multiple of one part to another.
-    Axpy { n: u32, x: Part, y: Part },
-    /// Multiplies the elements of a part and adds the sum of another one's.
-    Fold { x: Part, y: Part },
+    Axpy,
+    /// Multiplies the elements of a part and adds the sum of another one's; it has no number.
+    Fold,
+}
+
+/// A launch over all elements of the part that it writes.
+#[derive(Clone, Copy, Debug)]
+pub struct Kernel {
+    pub(super) code: Code,
+    pub(super) n: u32,
+    /// The part that it only reads.
+    pub(super) from: Option<Part>,
+    pub(super) to: Part,
 }
 
 impl Kernel {
-    /// The part that it writes.
-    pub(super) fn out(self) -> Part {
-        match self {
-            Self::Mix { x, .. } | Self::Raise { x, .. } => x,
-            Self::Axpy { y, .. } | Self::Fold { y, .. } => y,
-        }
-    }
-
-    /// The part that it only reads.
-    pub(super) fn input(self) -> Option<Part> {
-        match self {
-            Self::Mix { .. } | Self::Raise { .. } => None,
-            Self::Axpy { x, .. } | Self::Fold { x, .. } => Some(x),
-        }
-    }
-
     pub(super) fn range(self) -> Range {
-        Range::linear(if matches!(self, Self::Fold { .. }) { 1 } else { self.out().len() })
+        Range::linear(if self.code == Code::Fold { 1 } else { self.to.len() })
+    }
+
+    pub(super) fn is_wrong(self) -> bool {
+        self.from.is_some_and(|from| from.overlaps(self.to))
     }
 
     pub(super) fn with_number(self, n: u32) -> Self {
-        match self {
-            Self::Mix { x, .. } => Self::Mix { n, x },
-            Self::Raise { x, .. } => Self::Raise { n, x },
-            Self::Axpy { x, y, .. } => Self::Axpy { n, x, y },
-            fold @ Self::Fold { .. } => fold,
-        }
+        Self { n, ..self }
     }
 
     /// The name of the argument that a dynamic parameter can stand for.
     pub(super) fn number(self) -> Option<&'static str> {
-        match self {
-            Self::Mix { .. } | Self::Raise { .. } => Some("n"),
-            Self::Axpy { .. } => Some("a"),
-            Self::Fold { .. } => None,
+        match self.code {
+            Code::Mix | Code::Raise => Some("n"),
+            Code::Axpy => Some("a"),
+            Code::Fold => None,
         }
     }
 
     /// The other kernel that may take its place.
     pub(super) fn alternative(self) -> Option<Self> {
-        match self {
-            Self::Mix { n, x } => Some(Self::Raise { n, x }),
-            Self::Raise { n, x } => Some(Self::Mix { n, x }),
-            Self::Axpy { .. } | Self::Fold { .. } => None,
-        }
+        let code = match self.code {
+            Code::Mix => Code::Raise,
+            Code::Raise => Code::Mix,
+            Code::Axpy | Code::Fold => return None,
+        };
+        Some(Self { code, ..self })
     }
 
     /// Whether an update may put this in the place of the other, on the same kinds of memory.
     pub(super) fn can_replace(self, other: Self) -> bool {
-        let kind = std::mem::discriminant::<Self>;
-        let is_known =
-            kind(&self) == kind(&other) || other.alternative().is_some_and(|two| kind(&two) == kind(&self));
-        let places = |kernel: Self| (kernel.out().is_on_host(), kernel.input().map(Part::is_on_host));
-        is_known && places(self) == places(other)
+        let is_known = |other: Self| self.code == other.code;
+        let places = |kernel: Self| (kernel.to.is_on_host(), kernel.from.map(Part::is_on_host));
+        (is_known(other) || other.alternative().is_some_and(is_known)) && places(self) == places(other)
     }
 }
 
@@ -199,24 +191,27 @@ pub enum Step {
         to: Part,
         n: u32,
     },
-    Sub(Vec<Node>),
-    /// One of the lists, if the flag is not 0 the first one.
-    If {
-        flag: Part,
-        then: Vec<Node>,
-        otherwise: Option<Vec<Node>>,
+    /// Lists of steps, with what decides whether they run.
+    Nest {
+        nest: Nest,
+        bodies: Vec<Vec<Node>>,
     },
-    /// Runs the body so many times, and counts a part down meanwhile.
-    While {
-        counter: Part,
-        rounds: u32,
-        body: Vec<Node>,
-    },
-    /// One of several kernels, or of several tasks, that use the same memory.
+    /// One of several kernels that use the same memory.
     Group {
-        alternatives: Vec<Step>,
+        alternatives: Vec<Kernel>,
         chosen: usize,
     },
+}
+
+/// What decides whether the lists of steps in a step run.
+#[derive(Clone, Copy, Debug)]
+pub enum Nest {
+    /// Nothing: the list runs, as a sub-graph.
+    Sub,
+    /// Where the flag is not 0, the first list runs, otherwise the second one, if there is one.
+    If { flag: Part },
+    /// The list runs so many times, while a part counts down.
+    While { counter: Part, rounds: u32 },
 }
 
 /// A step that can be switched off.
@@ -247,22 +242,12 @@ impl From<Kernel> for Step {
 
 impl Step {
     /// The lists of steps inside, which may run or not.
-    pub(super) fn bodies(&self) -> impl Iterator<Item = &Vec<Node>> {
-        let (first, second) = match self {
-            Self::Sub(body) | Self::While { body, .. } => (Some(body), None),
-            Self::If { then, otherwise, .. } => (Some(then), otherwise.as_ref()),
-            _ => (None, None),
-        };
-        first.into_iter().chain(second)
+    pub(super) fn bodies(&self) -> &[Vec<Node>] {
+        if let Self::Nest { bodies, .. } = self { bodies } else { &[] }
     }
 
-    pub(super) fn bodies_mut(&mut self) -> impl Iterator<Item = &mut Vec<Node>> {
-        let (first, second) = match self {
-            Self::Sub(body) | Self::While { body, .. } => (Some(body), None),
-            Self::If { then, otherwise, .. } => (Some(then), otherwise.as_mut()),
-            _ => (None, None),
-        };
-        first.into_iter().chain(second)
+    pub(super) fn bodies_mut(&mut self) -> &mut [Vec<Node>] {
+        if let Self::Nest { bodies, .. } = self { bodies } else { &mut [] }
     }
 
     /// Removes the nodes inside that are switched off.
@@ -276,12 +261,7 @@ impl Step {
     /// Calls a function with this step and all that are inside it.
     pub(super) fn visit(&self, see: &mut dyn FnMut(&Self)) {
         see(self);
-        let inside = self.bodies().flatten().map(|node| &node.step);
-        inside.chain(self.alternatives()).for_each(|step| step.visit(see));
-    }
-
-    fn alternatives(&self) -> &[Self] {
-        if let Self::Group { alternatives, .. } = self { alternatives } else { &[] }
+        self.bodies().iter().flatten().for_each(|node| node.step.visit(see));
     }
 
     /// Whether this step, or one inside it, is one of these.
@@ -294,7 +274,7 @@ impl Step {
     /// Whether the crate refuses it.
     pub(super) fn is_wrong(&self) -> bool {
         self.contains(|step| match step {
-            Self::Kernel { kernel, .. } => kernel.input().is_some_and(|x| x.overlaps(kernel.out())),
+            Self::Kernel { kernel, .. } => kernel.is_wrong(),
             Self::Copy { from, to } => {
                 from.len() != to.len() || from.overlaps(*to) || (from.is_on_host() && to.is_on_host())
             }
@@ -306,8 +286,8 @@ impl Step {
     pub(super) fn fails(&self) -> bool {
         match self {
             Self::Fails => true,
-            Self::Sub(nodes) => nodes.iter().any(|node| node.step.fails()),
-            Self::While { rounds, body, .. } => *rounds > 0 && body.iter().any(|node| node.step.fails()),
+            Self::Nest { nest: Nest::If { .. } | Nest::While { rounds: 0, .. }, .. } => false,
+            Self::Nest { bodies, .. } => bodies.iter().flatten().any(|node| node.step.fails()),
             _ => false,
         }
     }
@@ -326,16 +306,17 @@ impl Step {
 
     fn own_uses(&self) -> impl Iterator<Item = Use> {
         let (read, written) = match self {
-            Self::Kernel { kernel, .. } => (kernel.input(), Some(kernel.out())),
+            Self::Kernel { kernel, .. } => (kernel.from, Some(kernel.to)),
             Self::Copy { from, to } | Self::Through { from, to, .. } | Self::Task(Task { from, to, .. }) => {
                 (Some(*from), Some(*to))
             }
             Self::Rectangle { from, to, .. } => (Some(Part::whole(*from)), Some(Part::whole(*to))),
-            Self::Fill { to, .. } | Self::Constant { to, .. } | Self::While { counter: to, .. } => {
-                (None, Some(*to))
-            }
-            Self::Hint { x } | Self::If { flag: x, .. } => (Some(*x), None),
-            Self::Fails | Self::Empty | Self::Sub(_) | Self::Group { .. } => (None, None),
+            Self::Fill { to, .. }
+            | Self::Constant { to, .. }
+            | Self::Nest { nest: Nest::While { counter: to, .. }, .. } => (None, Some(*to)),
+            Self::Hint { x } | Self::Nest { nest: Nest::If { flag: x }, .. } => (Some(*x), None),
+            Self::Group { alternatives, .. } => (alternatives[0].from, Some(alternatives[0].to)),
+            Self::Fails | Self::Empty | Self::Nest { .. } => (None, None),
         };
         let read = read.map(|part| Use { part, writes: false });
         read.into_iter().chain(written.map(|part| Use { part, writes: true }))

@@ -11,6 +11,7 @@ use wakegraph::{ErrorKind, ExecutableGraph, FinalizeOptions, Graph, NodeId, read
 
 use super::choices::Choices;
 use super::generate::{Mixture, renumber};
+use super::settings::Settings;
 use super::step::{LEN, Node, ON_DEVICES, Part, Step};
 use super::world::{Builder, Form, Handles, Memory, Place, World, with};
 
@@ -45,23 +46,11 @@ pub(super) enum Expected {
     Either,
 }
 
-/// An update that has been asked for.
-pub(super) struct Asked {
-    pub(super) applied: Applied,
-    pub(super) expected: Expected,
-    /// The nodes after it.
-    pub(super) nodes: Vec<Node>,
-}
+/// An update that has been asked for, its outcome, and the nodes after it.
+type Asked = (Applied, Expected, Vec<Node>);
 
-/// How the graph of a subject is made.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Plan {
-    /// Nodes, at most.
-    pub(super) nodes: usize,
-    /// Whether half of the device buffers are scratch memory of the graph.
-    pub(super) scratch: bool,
-    pub(super) updates: bool,
-}
+/// Nodes of a graph, at most. Under Miri graphs are small.
+const NODES: usize = if cfg!(miri) { 8 } else { 25 };
 
 impl Subject {
     /// Finalizes a random graph; `None` if that is refused, as it has to be with a wrong step.
@@ -69,12 +58,12 @@ impl Subject {
         choices: &mut Choices<'_>,
         world: &World,
         mixture: &Mixture,
-        plan: Plan,
+        settings: &Settings,
         arena: &ScratchArena,
     ) -> Option<Self> {
         let mut graph = Graph::new(&world.devices[0]);
         let (mut world, mut nodes) = (world.clone(), Vec::new());
-        if plan.scratch {
+        if settings.scratch {
             for buffer in ON_DEVICES / 2..ON_DEVICES {
                 world.memory[buffer] = Memory::Device(graph.scratch(LEN).unwrap());
                 // Scratch memory holds nothing before it is written.
@@ -85,7 +74,7 @@ impl Subject {
         if choices.chance(2) {
             graph.share_scratch(arena);
         }
-        nodes.extend(mixture.nodes(choices, plan.nodes));
+        nodes.extend(mixture.nodes(choices, NODES));
         let mut edges = Vec::new();
         for index in 1..nodes.len() {
             if choices.chance(5) {
@@ -102,8 +91,10 @@ impl Subject {
         assert!(graph.errors().is_empty() || is_wrong, "{:?}: {nodes:?}", graph.errors());
         let can_update =
             |device: &wakegraph::Device| device.capabilities().update == UpdateCapabilities::all();
-        let is_updatable =
-            plan.updates && !plan.scratch && !choices.chance(3) && world.devices.iter().all(can_update);
+        let is_updatable = settings.updates
+            && !settings.scratch
+            && !choices.chance(3)
+            && world.devices.iter().all(can_update);
         let exec = match graph.finalize_with(options(choices, &world).updatable(is_updatable)) {
             Ok(exec) => exec,
             Err(error) => {
@@ -148,9 +139,10 @@ impl Subject {
         if !self.is_updatable {
             // A device may refuse earlier what it cannot do.
             let is_tried = mixture.has_mistakes && choices.chance(4);
-            let applied = is_tried.then(|| exec.update().enabled(first_path(&self.handles), true).apply())?;
+            let applied =
+                is_tried.then(|| exec.update().enabled(self.handles.nodes[0].1.clone(), true).apply())?;
             let expected = Expected::Refused(ErrorKind::InvalidOperation);
-            return Some(Asked { applied, expected, nodes: self.nodes.clone() });
+            return Some((applied, expected, self.nodes.clone()));
         }
         if choices.chance(4) {
             return Some(self.update_all(choices, &exec));
@@ -170,7 +162,7 @@ impl Subject {
             (true, false) => Expected::Refused(ErrorKind::InvalidArgument),
             (false, _) => Expected::Either,
         };
-        Some(Asked { applied: update.apply(), expected, nodes })
+        Some((update.apply(), expected, nodes))
     }
 
     /// Updates from another graph with the same topology.
@@ -182,7 +174,7 @@ impl Subject {
         for &(from, to) in &self.late_edges {
             graph.make_edge(ids[from], ids[to]).unwrap();
         }
-        Asked { applied: exec.update_from(&graph), expected: Expected::Applied, nodes }
+        (exec.update_from(&graph), Expected::Applied, nodes)
     }
 
     /// Makes one change, unless the node that was chosen has nothing to change.
@@ -262,8 +254,8 @@ impl Subject {
                 *kernel = match choices.below(3) {
                     0 if candidate.can_replace(old)
                         && !is_inside
-                        && !Step::from(candidate).is_wrong()
-                        && world.homes[candidate.out().buffer] == world.homes[old.out().buffer] =>
+                        && !candidate.is_wrong()
+                        && world.homes[candidate.to.buffer] == world.homes[old.to.buffer] =>
                     {
                         draft.moved.insert(place[0]);
                         candidate
@@ -326,13 +318,9 @@ struct Draft<'e> {
     is_sure: bool,
 }
 
-fn first_path(handles: &Handles) -> NodePath {
-    handles.nodes[0].1.clone()
-}
-
 fn level_at<'n>(mut nodes: &'n mut Vec<Node>, place: &[usize]) -> &'n mut Vec<Node> {
     for step in place.chunks(2) {
-        nodes = nodes[step[0]].step.bodies_mut().nth(step[1]).unwrap();
+        nodes = &mut nodes[step[0]].step.bodies_mut()[step[1]];
     }
     nodes
 }

@@ -15,7 +15,7 @@ use wakegraph::{
 use super::choices::Choices;
 use super::generate::PARAMS;
 use super::model::task;
-use super::step::{BUFFERS, COLUMNS, End, Kernel, LEN, Node, ON_DEVICES, Part, Step, Task};
+use super::step::{BUFFERS, COLUMNS, Code, End, Kernel, LEN, Nest, Node, ON_DEVICES, Part, Step, Task};
 use crate::kernels::{add, axpy, fold, mix, raise};
 
 /// A buffer, or a part of one.
@@ -94,29 +94,28 @@ impl World {
         self.devices.iter().map(|device| queue(device).unwrap()).collect()
     }
 
-    pub(super) fn call(&self, kernel: Kernel) -> KernelCall {
-        let y = self.part(kernel.out());
-        let x = kernel.input().map(|x| self.part(x));
-        match (kernel, x) {
-            (Kernel::Mix { n, .. }, _) => with!(y, |y| mix(n, y)),
-            (Kernel::Raise { n, .. }, _) => with!(y, |y| raise(n, y)),
-            (Kernel::Axpy { n, .. }, Some(x)) => with!(x, |x| with!(y, |y| axpy(n, x, y))),
-            (Kernel::Fold { .. }, Some(x)) => with!(x, |x| with!(y, |y| fold(x, y))),
-            (Kernel::Axpy { .. } | Kernel::Fold { .. }, None) => unreachable!("{kernel:?} reads"),
+    pub(super) fn call(&self, Kernel { code, n, from, to }: Kernel) -> KernelCall {
+        let y = self.part(to);
+        let x = from.map_or_else(|| y.clone(), |from| self.part(from));
+        match code {
+            Code::Mix => with!(y, |y| mix(n, y)),
+            Code::Raise => with!(y, |y| raise(n, y)),
+            Code::Axpy => with!(x, |x| with!(y, |y| axpy(n, x, y))),
+            Code::Fold => with!(x, |x| with!(y, |y| fold(x, y))),
         }
     }
 
     /// The device whose queue gets a step.
     fn place(&self, step: &Step) -> usize {
         let buffer = match step {
-            Step::Kernel { kernel, .. } => kernel.out().buffer,
+            Step::Kernel { kernel, .. } => kernel.to.buffer,
             Step::Copy { from, to } if to.is_on_host() => from.buffer,
             Step::Fill { to: x, .. }
             | Step::Constant { to: x, .. }
             | Step::Hint { x }
             | Step::Copy { to: x, .. } => x.buffer,
             Step::Rectangle { to, .. } => *to,
-            Step::Group { alternatives, .. } => return self.place(&alternatives[0]),
+            Step::Group { alternatives, .. } => alternatives[0].to.buffer,
             _ => 0,
         };
         self.homes[buffer]
@@ -247,28 +246,22 @@ macro_rules! command {
             Step::Hint { x } if x.start.is_multiple_of(2) => to.prefetch(&world.on_device(*x)).into(),
             Step::Hint { x } => to.advise(&world.on_device(*x), Advice::PreferDevice).into(),
             Step::Through { from, to: part, n } => to.sub_graph(&world.through(*from, *part, *n)).into(),
-            Step::Sub(nodes) => to.sub_graph(&builder.body($index, 0, nodes)).into(),
-            Step::If { flag, then, otherwise } => {
-                let then = builder.body($index, 0, then);
-                let otherwise = otherwise.as_ref().map(|nodes| builder.body($index, 1, nodes));
-                let flag = world.on_device(*flag);
-                match otherwise {
-                    Some(otherwise) => to.if_nonzero_else(&flag, &then, &otherwise).into(),
-                    None => to.if_nonzero(&flag, &then).into(),
+            Step::Nest { nest: Nest::Sub, bodies } => to.sub_graph(&builder.bodies($index, bodies)[0]).into(),
+            Step::Nest { nest: Nest::If { flag }, bodies } => {
+                let (flag, bodies) = (world.on_device(*flag), builder.bodies($index, bodies));
+                match &bodies[..] {
+                    [then, otherwise] => to.if_nonzero_else(&flag, then, otherwise).into(),
+                    _ => to.if_nonzero(&flag, &bodies[0]).into(),
                 }
             }
-            Step::While { counter, rounds, body } => {
-                to.sub_graph(&builder.repeat($index, *counter, *rounds, body)).into()
+            Step::Nest { nest: Nest::While { counter, rounds }, bodies } => {
+                to.sub_graph(&builder.repeat($index, *counter, *rounds, bodies)).into()
             }
-            // Where there is no group, its alternative.
-            Step::Group { alternatives, chosen } => match &alternatives[*chosen] {
-                Step::Kernel { kernel, .. } => to.launch(world.call(*kernel), kernel.range()).into(),
-                Step::Task(task) => {
-                    let (from, part) = (world.on_host(task.from), world.on_host(task.to));
-                    to.host_task((read(&from), write(&part)), task.closure()).into()
-                }
-                other => unreachable!("{other:?} in a group"),
-            },
+            // Queues have no groups.
+            Step::Group { alternatives, chosen } => {
+                let kernel = alternatives[*chosen];
+                to.launch(world.call(kernel), kernel.range()).into()
+            }
         }
     }};
 }
@@ -302,7 +295,7 @@ impl<'w> Builder<'w> {
 
     /// Adds a node for each step, and edges beyond those that follow from the accesses, from an earlier to a later one.
     pub(super) fn add(&mut self, graph: &mut Graph, nodes: &[Node], edges: &[(usize, usize)]) -> Vec<NodeId> {
-        let queues = self.world.queues(self.form.in_order);
+        let mut queues = Vec::new();
         let mut ids: Vec<NodeId> = Vec::new();
         // Where the handles of the nodes inside each node begin.
         let mut marks = Vec::new();
@@ -316,6 +309,9 @@ impl<'w> Builder<'w> {
                     ids.push(self.add_one(graph, start, &nodes[start].step));
                 }
                 count => {
+                    if queues.is_empty() {
+                        queues = self.world.queues(self.form.in_order);
+                    }
                     let recording = graph.record(&queues).unwrap();
                     let events = self.issue(nodes, start..start + count, edges, &queues, &mut marks);
                     drop(recording);
@@ -341,28 +337,16 @@ impl<'w> Builder<'w> {
 
     fn add_one(&mut self, graph: &mut Graph, index: usize, step: &Step) -> NodeId {
         if let Step::Group { alternatives, chosen } = step {
-            let group = self.group(graph, alternatives);
+            let group = alternatives.iter().fold(graph.command_group(), |group, kernel| {
+                group.launch(self.world.call(*kernel), kernel.range())
+            });
+            let group = group.build();
             group.choose(*chosen).unwrap();
             let id = graph.add_group(&group).id();
             self.handles.groups.push((self.place(index), group));
             return id;
         }
         command!(self, graph, empty, index, step)
-    }
-
-    fn group(&self, graph: &mut Graph, alternatives: &[Step]) -> CommandGroup {
-        let mut group = graph.command_group();
-        for alternative in alternatives {
-            group = match alternative {
-                Step::Kernel { kernel, .. } => group.launch(self.world.call(*kernel), kernel.range()),
-                Step::Task(task) => {
-                    let (from, to) = (self.world.on_host(task.from), self.world.on_host(task.to));
-                    group.host_task((read(&from), write(&to)), task.closure())
-                }
-                other => unreachable!("{other:?} in a group"),
-            };
-        }
-        group.build()
     }
 
     /// Calls the commands of nodes that are switched on, on queues, one for each device.
@@ -387,19 +371,22 @@ impl<'w> Builder<'w> {
         events
     }
 
-    /// A graph inside the node with this index.
-    fn body(&mut self, index: usize, slot: usize, nodes: &[Node]) -> Graph {
-        let mut graph = Graph::new(&self.world.devices[0]);
-        self.level.extend([index, slot]);
-        self.add(&mut graph, nodes, &[]);
-        self.level.truncate(self.level.len() - 2);
-        graph
+    /// The graphs inside the node with this index.
+    fn bodies(&mut self, index: usize, bodies: &[Vec<Node>]) -> Vec<Graph> {
+        let build = |(slot, nodes): (usize, &Vec<Node>)| {
+            let mut graph = Graph::new(&self.world.devices[0]);
+            self.level.extend([index, slot]);
+            self.add(&mut graph, nodes, &[]);
+            self.level.truncate(self.level.len() - 2);
+            graph
+        };
+        bodies.iter().enumerate().map(build).collect()
     }
 
     /// A loop that counts down.
-    fn repeat(&mut self, index: usize, counter: Part, rounds: u32, nodes: &[Node]) -> Graph {
+    fn repeat(&mut self, index: usize, counter: Part, rounds: u32, bodies: &[Vec<Node>]) -> Graph {
         let mark = self.handles.nodes.len();
-        let mut body = self.body(index, 0, nodes);
+        let mut body = self.bodies(index, bodies).remove(0);
         let (len, counter) = (counter.len(), self.world.on_device(counter));
         body.launch(add(u32::MAX, &counter), Range::linear(len));
         let mut graph = Graph::new(&self.world.devices[0]);
@@ -418,10 +405,7 @@ impl<'w> Builder<'w> {
                 graph.node_mut(id).unwrap().alternative(self.world.call(other.with_number(0)));
             }
             let (Some(index), Some(name)) = (param, kernel.number()) else { continue };
-            let (Kernel::Mix { n, .. } | Kernel::Raise { n, .. } | Kernel::Axpy { n, .. }) = kernel else {
-                continue;
-            };
-            let param = params[index].get_or_insert_with(|| graph.param::<u32>(n)).clone();
+            let param = params[index].get_or_insert_with(|| graph.param::<u32>(kernel.n)).clone();
             graph.node_mut(id).unwrap().param(name, &param);
         }
         let made = params.into_iter().enumerate();

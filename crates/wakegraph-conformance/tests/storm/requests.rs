@@ -7,8 +7,7 @@
 //! were not given up have the right results, every slot is back, and the kernels have run hardly more
 //! often than for these results.
 
-use std::cmp::Reverse;
-use std::collections::BinaryHeap;
+use std::collections::BTreeMap;
 use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -95,32 +94,7 @@ struct Storm {
     too_late: AtomicUsize,
     dropped: AtomicUsize,
     /// Requests that are dropped when as many have ended.
-    to_drop: Mutex<BinaryHeap<ToDrop>>,
-}
-
-struct ToDrop {
-    at: Reverse<usize>,
-    signal: oneshot::Sender<()>,
-}
-
-impl PartialEq for ToDrop {
-    fn eq(&self, other: &Self) -> bool {
-        self.at == other.at
-    }
-}
-
-impl Eq for ToDrop {}
-
-impl PartialOrd for ToDrop {
-    fn partial_cmp(&self, other: &Self) -> Option<std::cmp::Ordering> {
-        Some(self.cmp(other))
-    }
-}
-
-impl Ord for ToDrop {
-    fn cmp(&self, other: &Self) -> std::cmp::Ordering {
-        self.at.cmp(&other.at)
-    }
+    to_drop: Mutex<BTreeMap<usize, Vec<oneshot::Sender<()>>>>,
 }
 
 fn pool(device: &Device, token: &Arc<()>) -> ExecutablePool<Buffers> {
@@ -188,8 +162,8 @@ impl Storm {
             End::Answered | End::Deadline(_) => Some(request.await),
             End::Ended(others) => {
                 let (signal, is_over) = oneshot::channel();
-                let at = Reverse(self.ended.load(Ordering::SeqCst) + others);
-                self.to_drop.lock().push(ToDrop { at, signal });
+                let at = self.ended.load(Ordering::SeqCst) + others;
+                self.to_drop.lock().entry(at).or_default().push(signal);
                 match select(is_over, request).await {
                     Either::Left(_) => None,
                     Either::Right((result, _)) => Some(result),
@@ -226,15 +200,14 @@ impl Storm {
     /// A request has ended: drops those that are to be dropped now.
     fn end(&self) {
         let ended = self.ended.fetch_add(1, Ordering::SeqCst) + 1;
-        let mut to_drop = self.to_drop.lock();
-        let mut due = Vec::new();
-        while to_drop.peek().is_some_and(|first| first.at.0 <= ended) {
-            due.extend(to_drop.pop());
-        }
-        drop(to_drop);
+        let due = {
+            let mut to_drop = self.to_drop.lock();
+            let later = to_drop.split_off(&(ended + 1));
+            std::mem::replace(&mut *to_drop, later)
+        };
         // One that is over already has no receiver.
-        for due in due {
-            let _ = due.signal.send(());
+        for signal in due.into_values().flatten() {
+            let _ = signal.send(());
         }
     }
 }
@@ -257,7 +230,7 @@ pub(crate) fn storm(name: &str, kind: Kind, requests: usize, seed: u64) -> Resul
         answered: AtomicUsize::new(0),
         too_late: AtomicUsize::new(0),
         dropped: AtomicUsize::new(0),
-        to_drop: Mutex::new(BinaryHeap::new()),
+        to_drop: Mutex::default(),
     });
     let figures = runtime.block_on(async {
         storm.pool.warm_up().await.unwrap();
