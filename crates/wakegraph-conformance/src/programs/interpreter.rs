@@ -56,7 +56,7 @@ enum Asked {
 
 struct Submitted {
     number: usize,
-    /// What it runs, in order.
+    /// Nodes of the run, in order.
     nodes: Vec<Node>,
     /// The number of the submission in its wait list.
     after: Option<usize>,
@@ -84,7 +84,7 @@ struct Program<'a> {
     outcomes: Vec<Option<Result<(), ErrorKind>>>,
     /// The events of all submissions.
     events: Vec<Event>,
-    /// What was asked for, in words.
+    /// Requests, in words.
     log: Vec<String>,
 }
 
@@ -468,7 +468,7 @@ impl<'a> Program<'a> {
         }
     }
 
-    /// What was asked for, for messages.
+    /// The requests, for messages.
     fn history(&self) -> String {
         format!("\n{}", self.log.join("\n"))
     }

@@ -25,7 +25,7 @@ pub struct Settings {
 }
 
 impl Settings {
-    /// What all devices can do, and some of what is allowed.
+    /// Steps that all devices can carry out, and some of those that are allowed.
     pub(super) fn mixture(&self, choices: &mut Choices<'_>, world: &World) -> Mixture {
         let can = |device: &Device| device.capabilities().commands;
         let commands = world.devices.iter().fold(CommandKinds::all(), |all, device| all & can(device));

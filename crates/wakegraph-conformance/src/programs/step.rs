@@ -203,7 +203,7 @@ pub enum Step {
     },
 }
 
-/// What decides whether the lists of steps in a step run.
+/// Condition on which the lists of steps in a step run.
 #[derive(Clone, Copy, Debug)]
 pub enum Nest {
     /// Nothing: the list runs, as a sub-graph.

@@ -347,7 +347,7 @@ fn make_edges(choices: &mut Choices<'_>, graph: &mut Graph, ids: &[NodeId]) -> V
     while choices.chance(3) {
         let (from, to) = (choices.below(ids.len()), choices.below(ids.len()));
         let [one, other] = [ids[from], ids[to]];
-        let is_cycle = from == to || reaches(graph, other, one);
+        let is_cycle = from == to || order(graph, ids).1[from].contains(&to);
         match graph.make_edge(one, other) {
             Ok(()) => {
                 assert!(!is_cycle, "an edge closes a cycle");
@@ -362,20 +362,6 @@ fn make_edges(choices: &mut Choices<'_>, graph: &mut Graph, ids: &[NodeId]) -> V
         }
     }
     made
-}
-
-/// Whether a path leads from one node to another.
-fn reaches(graph: &Graph, from: NodeId, to: NodeId) -> bool {
-    let (mut open, mut seen) = (vec![from], BTreeSet::new());
-    while let Some(node) = open.pop() {
-        if node == to {
-            return true;
-        }
-        if seen.insert(node.index()) {
-            open.extend(graph.successors(node).unwrap());
-        }
-    }
-    false
 }
 
 /// The nodes, each behind all that come before it, otherwise as they were added; and for each those before it.

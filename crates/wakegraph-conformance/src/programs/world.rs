@@ -271,10 +271,10 @@ impl World {
     fn through(&self, from: Part, to: Part, n: u32) -> Graph {
         let mut graph = Graph::new(&self.devices[self.homes[from.buffer]]);
         let [first, second] = [(); 2].map(|()| graph.scratch::<u32>(from.len()).unwrap());
-        graph.copy(&self.on_device(from), &first);
+        graph.copy(self.on_device(from), &first);
         graph.launch(mix(n, &first), Range::linear(from.len()));
         graph.copy(&first, &second);
-        graph.copy(&second, &self.on_device(to));
+        graph.copy(&second, self.on_device(to));
         graph
     }
 }
