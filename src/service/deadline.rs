@@ -60,10 +60,11 @@ pub(super) async fn until<F: Future>(
     work: F,
     late: impl FnOnce() -> Error,
 ) -> Result<F::Output> {
-    if end.is_some_and(|end| Instant::now() >= end) {
+    let Some(end) = end else { return Ok(work.await) };
+    if Instant::now() >= end {
         return Err(late());
     }
-    match select(pin!(work), pin!(deadline::passed(end))).await {
+    match select(pin!(work), pin!(deadline::passed(Some(end)))).await {
         Either::Left((output, _)) => Ok(output),
         Either::Right((timer, _)) => timer.and_then(|()| Err(late())),
     }
