@@ -10,6 +10,7 @@ cd "$(dirname "$0")/.."
 
 library=$(cargo test --locked --workspace --no-run --message-format json | python3 -c '
 import json, sys
+library = []
 for line in sys.stdin:
     message = json.loads(line)
     if message["reason"] == "compiler-artifact" and message["target"]["name"] == "wakegraph":
@@ -22,7 +23,8 @@ failed=0
 for file in "${files[@]}"; do
     expected=$(sed -n '/^\/\/ /!q; s/^\/\/ //p' "$file")
     log=$(rustc --edition 2024 --crate-type lib --emit metadata=/dev/null --allow unused \
-        --extern "wakegraph=$library" -L "dependency=${library%/*}" "$file" 2>&1) || true
+        --extern "wakegraph=$library" -L "dependency=${library%/*}" -L "dependency=${library%/*}/deps" \
+        "$file" 2>&1) || true
     said=$(grep -E '^(error|warning)(\[E[0-9]+\])?: ' <<<"$log" | grep -v '^error: aborting due to' || true)
     if [ "$said" != "$expected" ]; then
         printf '%s: the compiler says otherwise\n- expected\n%s\n- said\n%s\n%s\n' \
