@@ -1,4 +1,4 @@
-//! What [`kernel!`](crate::kernel!) expands to.
+//! Expansion of [`kernel!`](crate::kernel!).
 
 // What the user wrote must not meet a name of the expansion's: locals are hygienic, items are not.
 // The one item that the user's code sees has an odd name. Paths are absolute, and nothing relies on

@@ -1,4 +1,4 @@
-//! How [`kernel!`](crate::kernel!) reads a declaration, and what it says of one that it cannot read.
+//! Parser of the declarations in [`kernel!`](crate::kernel!), and the errors for what it cannot read.
 
 #[doc(hidden)]
 #[macro_export]
