@@ -406,10 +406,9 @@ fn no_node_writes_a_source_of_copies() {
 }
 
 #[test]
-fn what_has_nothing_to_do_or_does_not_fit_is_named_with_a_way_out() {
+fn what_does_not_fit_is_named_with_a_way_out() {
     let device = device();
     let x = device.buffer::<i32>(16).unwrap();
-    let help = "leave out what has nothing to do";
     let text = |build: &dyn Fn(&mut Graph)| {
         let mut graph = Graph::new(&device);
         build(&mut graph);
@@ -421,12 +420,8 @@ fn what_has_nothing_to_do_or_does_not_fit_is_named_with_a_way_out() {
             of_range(Range::linear(16).local([4, 4])),
             ["range [16] in groups of [4, 4]:", "choose a work-group"],
         ),
-        (of_range(Range::linear(0)), ["range [0] has a dimension of size 0 [kernel 'negate' (#0)", help]),
-        (x.slice(16..).unwrap_err().to_string(), ["16..16 has no elements", help]),
         (x.slice(9..17).unwrap_err().to_string(), ["of a buffer of 16", "pass a range within the buffer"]),
-        (block_on(x.write(&[])).unwrap_err().to_string(), ["0..0 has no elements", help]),
-        (text(&|graph| _ = graph.write(&x, &[])), ["no elements to write", "leave out the node"]),
-        (device.buffer::<i32>(0).unwrap_err().to_string(), ["memory of 0 elements", help]),
+        (text(&|graph| _ = graph.write(&x, &[])), ["cannot copy 0 elements", "slices of equal length"]),
         (
             text(&|graph| {
                 let [from, to] = [(); 2].map(|()| device.host_buffer::<i32>(4).unwrap());
