@@ -75,7 +75,7 @@ impl RawDevice {
         // SAFETY: both are valid.
         let queue = unsafe { command_queue::create_command_queue(context, device, 0) }?;
         // `cl3` takes a list of sources for one of pointers, which goes well with one of them.
-        let program = program::create_program_with_source(context, &[&[dialect::OPENCL, source].concat()])?;
+        let program = program::create_program_with_source(context, &[&dialect::opencl(source)])?;
         program::build_program(program, &[device], c"-cl-std=CL1.2", None, null_mut())?;
         // SAFETY: no host pointer is given.
         let memory = unsafe {

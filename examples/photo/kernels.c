@@ -1,5 +1,6 @@
 // The kernels of kernels.rs in the portable C dialect: one work-item a pixel. Sums run in the same order as there, and
 // the square root is put right in integers, so the results are the same to the byte.
+#pragma STDC FP_CONTRACT OFF
 
 // The pixel of a work-item, and the size of the image: that of the range. A third dimension counts as more rows, so that
 // no two work-items have one pixel.

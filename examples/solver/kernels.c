@@ -1,4 +1,5 @@
-// The kernels of kernels.rs in the portable C dialect. Sums run in the same order as there.
+// The kernels of kernels.rs in the portable C dialect. Sums run in the same order as there, and have the same bits.
+#pragma STDC FP_CONTRACT OFF
 
 FUNCTION float sum(SLICE(const float, parts)) {
     float total = 0;

@@ -150,7 +150,7 @@ fn code(capability: u32, desc: &KernelDesc<'_>) -> Result<(Arc<[u8]>, bool)> {
     }
     if let Some(source) = &sources.c {
         let text = format!("{}{source}{}", dialect::CUDA, dialect::entry_point(name, params));
-        return Ok((program::compile(name, &text, dialect::CUDA_OPTIONS, capability)?, true));
+        return Ok((program::compile(name, &text, dialect::cuda_options(source), capability)?, true));
     }
     let why = format!("kernel '{name}' has no variant for CUDA, only {:?}", sources.names());
     Err(Error::new(ErrorKind::FeatureNotSupported, why)

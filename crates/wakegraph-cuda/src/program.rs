@@ -298,9 +298,7 @@ mod tests {
         }
         // The device's own code, and PTX for a device that the compiler does not know.
         for capability in [90, 9999] {
-            dialect::test_compiler(dialect::CUDA, |source| {
-                compile("k", source, dialect::CUDA_OPTIONS, capability)
-            });
+            dialect::test_compiler(dialect::CUDA, |source| compile("k", source, &[], capability));
         }
     }
 
@@ -308,7 +306,7 @@ mod tests {
     #[test]
     fn a_source_is_compiled_once_per_kind_of_device() {
         let source = |number: u32| format!("extern \"C\" __global__ void k(int *x) {{ *x = {number}; }}");
-        let load = |number, capability| compile("k", &source(number), dialect::CUDA_OPTIONS, capability);
+        let load = |number, capability| compile("k", &source(number), &[], capability);
         let Ok(first) = load(1, 90) else { return };
         assert!(Arc::ptr_eq(&first, &load(1, 90).unwrap()));
         assert!(!Arc::ptr_eq(&first, &load(2, 90).unwrap()));

@@ -75,7 +75,7 @@ fn code(architecture: &str, desc: &KernelDesc<'_>) -> Result<(Arc<[u8]>, bool)> 
         return Ok((program::compile(name, source, architecture)?, false));
     }
     if let Some(source) = &sources.c {
-        let text = format!("{}{source}{}", dialect::HIP, dialect::entry_point(name, params));
+        let text = dialect::hip(source) + &dialect::entry_point(name, params);
         return Ok((program::compile(name, &text, architecture)?, true));
     }
     let why = format!("kernel '{name}' has no variant for HIP, only {:?}", sources.names());

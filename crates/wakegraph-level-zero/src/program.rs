@@ -52,8 +52,7 @@ pub(super) fn code<'a>(context: &LevelZeroContext, desc: &'a KernelDesc<'_>) -> 
         let remedy = "add SPIR-V (`spirv:`) or a source in the portable C dialect (`c:`)";
         return Err(no_variant(desc).help(remedy));
     };
-    let source = [dialect::OPENCL, source].concat();
-    let binary = compile(name, &source, Language::OpenclC12, product)?;
+    let binary = compile(name, &dialect::opencl(source), Language::OpenclC12, product)?;
     Ok(KernelCode { binary: Cow::Owned(binary.to_vec()), symbol: dialect::entry_name(name), portable: true })
 }
 
@@ -62,7 +61,7 @@ pub(super) fn code<'a>(context: &LevelZeroContext, desc: &'a KernelDesc<'_>) -> 
 /// # Errors
 /// Those of the compiler.
 pub(super) fn compiles(context: &LevelZeroContext, desc: &KernelDesc<'_>, end: &str) -> Result<()> {
-    let source = [dialect::OPENCL, desc.sources.c.as_deref().unwrap_or_default(), end].concat();
+    let source = dialect::opencl(desc.sources.c.as_deref().unwrap_or_default()) + end;
     compile(desc.name, &source, Language::OpenclC12, context.product).map(drop)
 }
 
@@ -321,7 +320,7 @@ mod tests {
             assert!(error.to_string().contains("intel-ocloc"), "{error}");
             return;
         }
-        let source = format!("{}KERNEL(k, (SLICE(float, x), float a)) {{ x[0] = a; }}", dialect::OPENCL);
+        let source = dialect::opencl("KERNEL(k, (SLICE(float, x), float a)) { x[0] = a; }");
         let binary = compile(&source, Language::OpenclC12).unwrap();
         assert_eq!(spirv::fault(&binary), None);
         let params = spirv::params(&binary, "wg_k_k").unwrap();

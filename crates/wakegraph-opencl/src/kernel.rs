@@ -182,12 +182,11 @@ impl OpenclKernelInstance {
 fn code<'a>(context: &OpenclContext, desc: &'a KernelDesc<'_>) -> Result<(Code<'a>, Cow<'a, str>, bool)> {
     let sources = desc.sources;
     let own_name = Cow::Borrowed(desc.name);
-    let text = |prelude, source: &str| [prelude, source, "\n"].concat();
     match (&sources.opencl_c, &sources.spirv, &sources.c) {
-        (Some(own), ..) => Ok((Code::OpenclC(text("", own)), own_name, false)),
+        (Some(own), ..) => Ok((Code::OpenclC([own, "\n"].concat()), own_name, false)),
         (_, Some(binary), _) if context.features.spirv => Ok((Code::Binary(binary), own_name, false)),
         (.., Some(c)) => {
-            Ok((Code::Portable(text(dialect::OPENCL, c)), dialect::entry_name(desc.name).into(), true))
+            Ok((Code::Portable(dialect::opencl(c) + "\n"), dialect::entry_name(desc.name).into(), true))
         }
         _ => Err(no_variant(desc).help("add a source in the portable C dialect (`c:`)")),
     }

@@ -3,7 +3,8 @@
 
 use bytemuck::{Pod, Zeroable};
 use wakegraph::hal::UpdateCapabilities;
-use wakegraph::{FinalizeOptions, Graph, Local, Range, kernel};
+use wakegraph::kernel::KernelCall;
+use wakegraph::{Buffer, FinalizeOptions, Graph, Local, Range, kernel};
 
 use crate::kernels::{SOURCE, add, add_last, axpy, indices, lengths, pack};
 use crate::suite::{Need, Setup, lacks, tests};
@@ -12,7 +13,8 @@ tests!("graph/kernels": &[Need::Results] => [ranges_of_one_to_three_dimensions, 
     scalars_and_structs, slices, host_buffers_serve_as_memory, local_memory,
     local_memory_of_several_sizes, the_same_kernel_many_times,
     lengths_of_slices, lengths_follow_updates, helper_functions_take_slices,
-    each_owns_its_element, groups_own_their_parts],
+    each_owns_its_element, groups_own_their_parts, strict_sources_round_products,
+    other_sources_may_be_contracted],
     &[Need::Results, Need::Doubles] => [doubles]);
 
 /// Kernels of their own: a device without doubles loads no program that has some.
@@ -215,6 +217,64 @@ fn doubles(setup: &Setup) {
             assert_eq!(y.to_vec().await.unwrap(), [5.5, 6.0, 6.5]);
         }
     });
+}
+
+const STRICT: &str = "
+    #pragma STDC FP_CONTRACT OFF
+    KERNEL(apart, (float a, SLICE(const float, x), SLICE(float, y))) { y[GLOBAL_ID(0)] += a * x[GLOBAL_ID(0)]; }
+    KERNEL(fused, (float a, SLICE(const float, x), SLICE(float, y))) {
+        y[GLOBAL_ID(0)] = fma(a, x[GLOBAL_ID(0)], y[GLOBAL_ID(0)]);
+    }";
+const CONTRACTED: &str = "
+    KERNEL(either, (float a, SLICE(const float, x), SLICE(float, y))) { y[GLOBAL_ID(0)] += a * x[GLOBAL_ID(0)]; }";
+
+kernel! {
+    fn apart(a: f32, x: &[f32], y: &mut [f32]) {
+        each: |i, a, x, y| *y += a * x[i],
+        // SAFETY: a work-item uses the elements with its index, and a launch is bounded by the
+        // shortest slice.
+        c: unsafe { STRICT },
+    }
+    fn fused(a: f32, x: &[f32], y: &mut [f32]) {
+        each: |i, a, x, y| *y = a.mul_add(x[i], *y),
+        // SAFETY: as above.
+        c: unsafe { STRICT },
+    }
+    fn either(a: f32, x: &[f32], y: &mut [f32]) {
+        each: |i, a, x, y| *y += a * x[i],
+        // SAFETY: as above.
+        c: unsafe { CONTRACTED },
+    }
+}
+
+/// The last bit of this one's square is lost where the product is rounded.
+const ONE_AND_MORE: f32 = 1.0 + 1.0 / 4096.0;
+
+/// The square, less what it rounds to.
+fn remainder(setup: &Setup, kernel: fn(f32, &Buffer<f32>, &Buffer<f32>) -> KernelCall) -> f32 {
+    let device = setup.device();
+    let rounded = ONE_AND_MORE * ONE_AND_MORE;
+    let x = device.buffer_from(&[ONE_AND_MORE; 8]).unwrap();
+    let y = device.buffer_from(&[-rounded; 8]).unwrap();
+    let mut graph = Graph::new(device);
+    graph.launch(kernel(ONE_AND_MORE, &x, &y), Range::linear(8));
+    let exec = graph.finalize().unwrap();
+    setup.block_on(async {
+        exec.submit().await.unwrap();
+        let found = y.to_vec().await.unwrap();
+        assert!(found.iter().all(|other| *other == found[0]), "{found:?}");
+        found[0]
+    })
+}
+
+fn strict_sources_round_products(setup: &Setup) {
+    assert_eq!(remainder(setup, |a, x, y| apart(a, x, y)), 0.0);
+    assert_eq!(remainder(setup, |a, x, y| fused(a, x, y)), (-24_f32).exp2());
+}
+
+fn other_sources_may_be_contracted(setup: &Setup) {
+    let found = remainder(setup, |a, x, y| either(a, x, y));
+    assert!([0.0, (-24_f32).exp2()].contains(&found), "{found}");
 }
 
 fn slices(setup: &Setup) {

@@ -1,7 +1,8 @@
 //! The portable C dialect: what makes one kernel source compile as OpenCL C, CUDA C++ and HIP.
 //!
-//! A backend compiles [`OPENCL`] followed by the source; or [`CUDA`] or [`HIP`], the source, and
-//! the kernel's [`entry_point`]. The kernel is then found under its [`entry_name`].
+//! A backend compiles [`opencl`] or [`hip`], the source with what goes before it, or [`CUDA`] and the source; on
+//! CUDA and HIP with the kernel's [`entry_point`] behind it. The kernel is then found under its [`entry_name`]. A source that
+//! [is strict](is_strict) is compiled so that no multiplication and addition are contracted.
 //! `docs/kernels.md` is the page for those who write kernels.
 //!
 //! The source declares each slice with `SLICE` or `LOCAL_SLICE`, which make two parameters of it:
@@ -27,23 +28,46 @@ use std::sync::Arc;
 
 use super::{KernelArg, Param, ParamKind};
 
-/// Goes before a source that is compiled as OpenCL C 1.2 or later, by an OpenCL driver or, for Level
-/// Zero, by Intel's offline compiler.
-pub const OPENCL: &str = concat!(include_str!("opencl.h"), include_str!("half.h"), "#line 1\n");
+/// Goes before a source that is compiled as OpenCL C 1.2 or later.
+const OPENCL: &str = concat!(include_str!("opencl.h"), include_str!("half.h"), "#line 1\n");
 
-/// Goes before a source that NVRTC compiles, with the [`CUDA_OPTIONS`].
+/// Goes before a source that NVRTC compiles, with the [`cuda_options`].
 pub const CUDA: &str = concat!(include_str!("cuda_hip.h"), include_str!("half.h"), "#line 1\n");
 
-/// Options for NVRTC: no fused multiply-adds but those that the source asks for.
-pub const CUDA_OPTIONS: &[&str] = &["--fmad=false"];
+/// Goes before a source that hipRTC compiles, unless it is strict.
+pub const HIP: &str = CUDA;
 
-/// Goes before a source that hipRTC compiles.
-pub const HIP: &str = concat!(
-    "#pragma clang fp contract(off)\n",
-    include_str!("cuda_hip.h"),
-    include_str!("half.h"),
-    "#line 1\n"
-);
+/// The source with what goes before it, for hipRTC.
+pub fn hip(source: &str) -> String {
+    let contract = match is_strict(source) {
+        true => "#pragma clang fp contract(off)\n",
+        false => "",
+    };
+    [contract, HIP, source].concat()
+}
+
+/// The source with what goes before it, as OpenCL C 1.2 or later: for an OpenCL driver or, for Level Zero,
+/// Intel's offline compiler.
+pub fn opencl(source: &str) -> String {
+    let contract = match is_strict(source) {
+        true => "#pragma OPENCL FP_CONTRACT OFF\n",
+        false => "",
+    };
+    [contract, OPENCL, source].concat()
+}
+
+/// Options for NVRTC, which knows no pragma for it: a strict source has no fused multiply-adds but those that it
+/// asks for.
+pub fn cuda_options(source: &str) -> &'static [&'static str] {
+    if is_strict(source) { &["--fmad=false"] } else { &[] }
+}
+
+/// Whether the source asks for the same bits on every device, by C's `#pragma STDC FP_CONTRACT OFF`. It holds
+/// for all of the source.
+pub fn is_strict(source: &str) -> bool {
+    let words = ["#pragma", "STDC", "FP_CONTRACT", "OFF"];
+    without_comments(source).lines().any(|line| line.split_whitespace().eq(words))
+}
 
 bitflags::bitflags! {
     /// Properties of a launch on CUDA and HIP that the entry point or the body checks.
@@ -289,6 +313,18 @@ mod tests {
             assert!(text.contains(part), "{part} in {text}");
         }
         assert_eq!(text.matches("is declared read only").count(), 1, "{text}");
+    }
+
+    #[test]
+    fn a_source_says_that_it_is_strict() {
+        let strict = "// A comment.\n  #pragma  STDC FP_CONTRACT OFF // for all kernels\nKERNEL(k, ()) { }";
+        assert!(is_strict(strict) && !is_strict("// #pragma STDC FP_CONTRACT OFF\n"));
+        assert!(!is_strict("#pragma STDC FP_CONTRACT ON\n"));
+        assert_eq!((cuda_options(strict), cuda_options("")), (&["--fmad=false"][..], &[][..]));
+        assert!(opencl(strict).starts_with("#pragma OPENCL FP_CONTRACT OFF\n"));
+        assert!(hip(strict).starts_with("#pragma clang fp contract(off)\n"));
+        let other = "KERNEL(k, ()) { }";
+        assert_eq!((opencl(other), hip(other)), ([OPENCL, other].concat(), [HIP, other].concat()));
     }
 
     #[test]

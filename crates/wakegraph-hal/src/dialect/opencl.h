@@ -2,7 +2,6 @@
 #ifdef cl_khr_fp64
 #pragma OPENCL EXTENSION cl_khr_fp64 : enable
 #endif
-#pragma OPENCL FP_CONTRACT OFF
 
 typedef char i8;
 typedef uchar u8;
