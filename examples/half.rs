@@ -1,6 +1,6 @@
 //! Numbers of 16 bits, as models store them: half the memory and traffic of `f32`, computed with as `f32`.
 //!
-//! `cargo run --release --features half --example half [-- opencl]`
+//! `cargo run --release -p wakegraph-conformance --example half [-- opencl]`
 #![expect(unsafe_code, reason = "declares device code")]
 
 use wakegraph::memory::{bf16, f16};

@@ -23,7 +23,7 @@ wakegraph::kernel! {
 }
 
 const LEN: usize = 1 << 16;
-const FRAMES: u32 = 100;
+const FRAMES: u32 = 20;
 
 /// The host's buffers for every other frame.
 struct Slot {

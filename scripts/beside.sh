@@ -25,7 +25,7 @@ END
 
 compiles() {
     application "$1"
-    cargo check --quiet --manifest-path $dir/Cargo.toml --target-dir $dir/target
+    cargo check --quiet --manifest-path $dir/Cargo.toml --target-dir target
 }
 
 resolves() {

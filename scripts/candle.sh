@@ -45,9 +45,9 @@ END
     sed -n '/^```rust,ignore$/,/^```$/p' docs/interop.md | sed '/^```/d; s/^# \?//' >"$dir/src/lib.rs"
     grep -q candle_core "$dir/src/lib.rs"
     export PATH=$dir/bin:$PATH NVCC=$dir/bin/nvcc
-    cargo check --quiet --manifest-path "$dir/Cargo.toml" --target-dir "$dir/target"
+    cargo check --quiet --manifest-path "$dir/Cargo.toml" --target-dir target
     cp "$dir/Cargo.lock" examples/with_candle/Cargo.lock
-    cargo check --quiet --all-targets --manifest-path examples/with_candle/Cargo.toml --target-dir "$dir/target"
+    cargo check --quiet --all-targets --manifest-path examples/with_candle/Cargo.toml --target-dir target
 }
 
 fetch_nvcc() {

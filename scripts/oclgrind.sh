@@ -2,7 +2,7 @@
 # Runs a program on oclgrind's simulated OpenCL device, which is `opencl:0` there, and fails when one of its kernels
 # leaves its arguments, or races. (It does not report reads of unwritten memory: oclgrind mistakes filled buffers for such.)
 #
-#   scripts/oclgrind.sh target/release/examples/quickstart --device opencl:0
+#   scripts/oclgrind.sh target/debug/examples/quickstart --device opencl:0
 #
 # scripts/opencl-runtimes.sh installs oclgrind.
 set -euo pipefail

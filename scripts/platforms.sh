@@ -6,7 +6,7 @@ cd "$(dirname "$0")/.."
 arm=aarch64-unknown-linux-gnu windows=x86_64-pc-windows-gnu mac=aarch64-apple-darwin
 rustup target add $arm $windows $mac
 
-check() { cargo check --locked --quiet --target-dir target/platforms "$@"; }
+check() { cargo check --locked --quiet "$@"; }
 packages=(-p wakegraph)
 for crate in hal host cuda level-zero opencl; do packages+=(-p "wakegraph-$crate"); done
 
