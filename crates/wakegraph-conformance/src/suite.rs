@@ -97,7 +97,7 @@ pub struct Setup {
     pub(crate) devices: Vec<Device>,
     pub(crate) can: &'static [Need],
     pub(crate) order: QueueOrder,
-    /// Whether other tests run on the same device, opened in another way.
+    /// Whether an earlier variant has opened the first device, or this one has in another way.
     pub(crate) is_another_way: bool,
 }
 

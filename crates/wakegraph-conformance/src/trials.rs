@@ -54,7 +54,7 @@ pub fn trials(variants: &[Variant], observe: fn(&'static str, &Test, bool)) -> V
             Ok(devices) => {
                 let devices: Vec<_> = devices.into_iter().map(Device::from_hal).collect();
                 let info = devices[0].hal().info();
-                let is_another_way = !seen.insert((*backend, info.name.clone(), info.driver.clone()));
+                let is_another_way = !seen.insert((info.name.clone(), info.driver.clone()));
                 let setup = |devices: &Vec<Device>, order, is_another_way| {
                     Arc::new(Setup { devices: devices.clone(), can: variant.can, order, is_another_way })
                 };
