@@ -12,7 +12,7 @@ use wakegraph::{ErrorKind, ExecutableGraph, FinalizeOptions, Graph, NodeId, read
 use super::choices::Choices;
 use super::generate::{Mixture, renumber};
 use super::settings::Settings;
-use super::step::{LEN, Node, ON_DEVICES, Part, Step};
+use super::step::{Kernel, LEN, Node, ON_DEVICES, Part, Step};
 use super::world::{Builder, Form, Handles, Memory, Place, World, with};
 
 /// An executable, and the nodes that it runs after all updates.
@@ -208,8 +208,11 @@ impl Subject {
                 }
             }
             which => {
-                let (place, path) = choices.pick(&self.handles.nodes).unwrap();
-                draft.is_sure &= place.len() == 1;
+                // Of nodes inside others less is known beforehand.
+                let may_be_inside = choices.chance(3);
+                let all = self.handles.nodes.iter();
+                let nodes: Vec<_> = all.filter(|(place, _)| may_be_inside || place.len() == 1).collect();
+                let (place, path) = choices.pick(&nodes).cloned().unwrap();
                 if which <= 3 {
                     return self.switch(draft, choices, &place, path);
                 }
@@ -230,6 +233,7 @@ impl Subject {
         if self.world.can_be_disabled(&node.step) {
             node.enabled = choices.chance(2);
             self.has_hidden_uses |= place.len() > 1;
+            draft.is_sure &= place.len() == 1;
             draft.update = draft.update.enabled(path, node.enabled);
         }
         draft
@@ -250,18 +254,15 @@ impl Subject {
         match step {
             Step::Kernel { kernel, param: None } => {
                 let old = *kernel;
-                let candidate = mixture.kernel(choices);
-                *kernel = match choices.below(3) {
-                    0 if candidate.can_replace(old)
-                        && !is_inside
-                        && !candidate.is_wrong()
-                        && world.homes[candidate.to.buffer] == world.homes[old.to.buffer] =>
-                    {
+                let is_moved = !is_inside && choices.chance(2);
+                let other = is_moved.then(|| self.elsewhere(old, choices, mixture)).flatten();
+                *kernel = match other {
+                    Some(other) => {
                         draft.moved.insert(place[0]);
-                        candidate
+                        other
                     }
-                    1 => old.alternative().unwrap_or(old).with_number(choices.word()),
-                    _ => old.with_number(choices.word()),
+                    None if choices.chance(2) => old.alternative().unwrap_or(old).with_number(choices.word()),
+                    None => old.with_number(choices.word()),
                 };
                 if kernel.range() != old.range() {
                     update = update.range(path.clone(), kernel.range());
@@ -288,10 +289,19 @@ impl Subject {
                 let (from, to) = (world.on_host(task.from), world.on_host(task.to));
                 update = update.host_task(path, (read(&from), write(&to)), task.closure());
             }
-            _ => {}
+            _ => return Draft { update, ..draft },
         }
-        draft.update = update;
-        draft
+        draft.is_sure &= !is_inside;
+        Draft { update, ..draft }
+    }
+
+    /// A kernel that may take the place of another one, on other memory of the device, if some choices find one.
+    fn elsewhere(&self, old: Kernel, choices: &mut Choices<'_>, mixture: &Mixture) -> Option<Kernel> {
+        const CANDIDATES: usize = 12;
+        let home = |kernel: Kernel| self.world.homes[kernel.to.buffer];
+        (0..CANDIDATES)
+            .map(|_| mixture.kernel(choices))
+            .find(|kernel| kernel.can_replace(old) && !kernel.is_wrong() && home(*kernel) == home(old))
     }
 
     /// Whether edges order the nodes with other memory against all others with which they conflict.
