@@ -18,7 +18,7 @@ wakegraph::kernel! {
         },
         each: |row, columns, x, sum| {
             let columns = columns as usize;
-            *sum = x[row * columns..][..columns].iter().fold(0, |sum, x| sum + x);
+            *sum = x[row * columns..][..columns].iter().sum();
         },
         // SAFETY: the bound is 0 unless there are as many elements as rows and columns have, and keeps the
         // index below the number of rows.
