@@ -14,7 +14,7 @@ use wakegraph::service::{Batcher, ExecutableCache, ExecutablePool};
 use wakegraph::{Device, ErrorKind, Graph, HostBuffer, Range, Result};
 
 use crate::common::{Count, PanicsOnDrop, fill, host, manual, poll_once, pool, run, yield_often};
-use crate::support::must_end;
+use crate::support::{Hold, must_end};
 
 /// Longer than any test takes.
 const DAY: Duration = Duration::from_secs(86_400);
@@ -192,7 +192,13 @@ fn a_closed_cache_refuses_and_waits_for_its_callers() {
     must_end(|| {
         run(async {
             let (device, _) = manual("fake");
-            let cache = ExecutableCache::new(1000, move |&bytes: &usize| Ok((fill(&device, bytes)?, ())));
+            let hold = Hold::new();
+            hold.release_one();
+            let makes = hold.held();
+            let cache = ExecutableCache::new(1000, move |&bytes: &usize| {
+                makes.pass();
+                Ok((fill(&device, bytes)?, ()))
+            });
             let held = cache.get(&8).await.unwrap();
             let mut making = Box::pin(cache.get(&16));
             assert!(poll_once(&mut making).is_pending());
@@ -202,6 +208,7 @@ fn a_closed_cache_refuses_and_waits_for_its_callers() {
             assert!(error.message().contains("wait for one: 2"), "{error}");
             let mut drained = pin!(cache.drain(DAY));
             let clone = held.clone();
+            hold.open();
             drop(making.await.unwrap());
             drop(held);
             assert!(futures::poll!(&mut drained).is_pending());
