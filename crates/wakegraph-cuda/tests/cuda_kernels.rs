@@ -1,6 +1,6 @@
 //! Every kernel in the portable dialect that the tests, examples and benches have, compiled by NVIDIA's
-//! NVRTC for several generations of GPUs; and what it contracts. No GPU is needed. `scripts/nvrtc.sh` fetches the compiler; where
-//! it is absent, each test is ignored by name.
+//! NVRTC for several generations of GPUs; and what it contracts. No GPU is needed. `scripts/nvrtc.sh`
+//! fetches the compiler; where it is absent, each test is ignored by name.
 #![expect(unsafe_code, reason = "calls the run-time compiler")]
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 

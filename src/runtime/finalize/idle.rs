@@ -1,8 +1,8 @@
-//! Commands that have nothing to do: launches without work-items, fills and copies of no bytes, and those that
-//! are disabled. They keep their place in the order.
+//! Commands that have nothing to do: launches without work-items, fills and copies of no bytes, and commands
+//! that are disabled. They keep their place in the order.
 //!
-//! No driver takes them. Where a command stays as it is, an empty one takes its place. Where an update may give
-//! it something to do, a command of its kind stands in for it, which the device holds disabled.
+//! No driver takes them. Where a command stays as it is, an empty one takes its place. Where an update may
+//! give it something to do, a command of its kind stands in for it, which the device holds disabled.
 
 use std::borrow::Cow;
 

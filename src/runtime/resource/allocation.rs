@@ -19,7 +19,7 @@ pub(crate) enum AllocationLoans {}
 /// One allocation, shared by the buffers that are views of it and by the executables that use it.
 pub(crate) struct Allocation {
     memory: Arc<dyn hal::Memory>,
-    /// Bytes in use. Drivers have no memory of 0 bytes, so an allocation of none has a byte that nothing uses.
+    /// Bytes in use. Drivers have no memory of 0 bytes, so an allocation of none has one that nothing uses.
     len: usize,
     device: Device,
     /// Whether nothing may write it, because the application shares it.

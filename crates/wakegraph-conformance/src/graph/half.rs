@@ -1,5 +1,5 @@
-//! Numbers of 16 bits: in buffers, as values, and their conversions in the portable dialect, against the crate
-//! `half`.
+//! Numbers of 16 bits: in buffers, as values, and their conversions in the portable dialect, against the
+//! crate `half`.
 #![expect(unsafe_code, reason = "declares device code")]
 
 use bytemuck::Pod;
@@ -43,12 +43,12 @@ kernel! {
         // SAFETY: as above.
         c: unsafe { SOURCE },
     }
-    /// The same, by way of local memory.
+    /// y = a * x + y, by way of local memory
     fn axpy_bf16(a: bf16, x: &[bf16], tile: Local<bf16>, y: &mut [bf16]) {
         range: |_, x, tile, y| x.len().min(y.len()).min(tile.len()),
         item: |i, a, x, _, y| y[i] = bf16::from_f32(a.to_f32() * x[i].to_f32() + y[i].to_f32()),
-        // SAFETY: as above; all work-items reach the barrier, and a group is no larger than the range, for which
-        // the local memory has room.
+        // SAFETY: as above; all work-items reach the barrier, and a group is no larger than the range,
+        // for which the local memory has room.
         c: unsafe { SOURCE },
     }
 }

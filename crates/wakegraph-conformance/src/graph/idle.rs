@@ -1,5 +1,5 @@
-//! Memory without elements, and commands that have nothing to do: launches without work-items, fills and copies
-//! of no bytes. They keep their place in the order.
+//! Memory without elements, and commands that have nothing to do: launches without work-items, fills and
+//! copies of no bytes. They keep their place in the order.
 
 use wakegraph::graph::CommandKind;
 use wakegraph::memory::{Layout, RectCopy};
@@ -289,8 +289,8 @@ impl Places {
     }
 }
 
-// fill x -> copy to y -> copy to the host -> copy to x, each with so many elements. No edges follow from memory
-// that has none.
+// fill x -> copy to y -> copy to the host -> copy to x, each with so many elements. No edges follow from
+// memory that has none.
 fn operands_come_and_go(setup: &Setup) {
     if !can_update(setup) {
         return;

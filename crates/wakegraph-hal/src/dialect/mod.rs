@@ -1,8 +1,9 @@
 //! The portable C dialect: what makes one kernel source compile as OpenCL C, CUDA C++ and HIP.
 //!
-//! A backend compiles [`opencl`] or [`hip`], the source with what goes before it, or [`CUDA`] and the source; on
-//! CUDA and HIP with the kernel's [`entry_point`] behind it. The kernel is then found under its [`entry_name`]. A source that
-//! [is strict](is_strict) is compiled so that no multiplication and addition are contracted.
+//! A backend compiles [`opencl`] or [`hip`], the source with what goes before it, or [`CUDA`] and the
+//! source; on CUDA and HIP with the kernel's [`entry_point`] behind it. The kernel is then found under its
+//! [`entry_name`]. A source that [is strict](is_strict) is compiled so that no multiplication and addition
+//! are contracted.
 //! `docs/kernels.md` is the page for those who write kernels.
 //!
 //! The source declares each slice with `SLICE` or `LOCAL_SLICE`, which make two parameters of it:
@@ -56,8 +57,8 @@ pub fn opencl(source: &str) -> String {
     [contract, OPENCL, source].concat()
 }
 
-/// Options for NVRTC, which knows no pragma for it: a strict source has no fused multiply-adds but those that it
-/// asks for.
+/// Options for NVRTC, which knows no pragma for it: a strict source has no fused multiply-adds but those
+/// that it asks for.
 pub fn cuda_options(source: &str) -> &'static [&'static str] {
     if is_strict(source) { &["--fmad=false"] } else { &[] }
 }

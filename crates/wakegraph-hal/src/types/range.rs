@@ -138,7 +138,7 @@ impl Range {
         (0..counts.iter().product()).map(move |number| range.group_at(unfold(number, counts)))
     }
 
-    /// The same range with other sizes in each dimension.
+    /// Replaces the sizes in each dimension. Groups and offset stay.
     #[must_use]
     pub fn resized(self, global: [usize; 3]) -> Self {
         Self { global, ..self }
