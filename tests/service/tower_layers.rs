@@ -5,7 +5,7 @@ use std::time::Duration;
 use futures::FutureExt as _;
 use tower::load_shed::LoadShedLayer;
 use tower::{BoxError, Service, ServiceBuilder, ServiceExt as _};
-use wakegraph::service::{Batcher, ExecutablePool, PoolGuard};
+use wakegraph::service::{Batcher, ExecutablePool};
 use wakegraph::{Error, ErrorKind, Result};
 
 use crate::common::{fill, manual, pool, run};
@@ -93,19 +93,4 @@ fn a_service_can_be_shared_between_threads() {
     let pool = pool(&device, 1);
     check(&pool.service(async |_slot, input: u32| -> Result<u32> { Ok(input) }));
     check(&Batcher::new(&pool, 4, async |_slot, items: Vec<u32>| Ok(items)));
-}
-
-#[test]
-fn a_stack_with_boxed_errors_can_be_spawned() {
-    run(async {
-        let (device, _) = manual("fake");
-        let pool = pool(&device, 1);
-        let handler =
-            async |slot: PoolGuard<usize>, input: usize| -> Result<usize, BoxError> { Ok(*slot + input) };
-        // The type of the handler has the lifetime in the box, which the box around the stack hides.
-        let stack = ServiceBuilder::new().boxed_clone().layer(LoadShedLayer::new());
-        let stack = stack.service(pool.service(handler));
-        pool.warm_up().await.unwrap();
-        assert_eq!(tokio::spawn(async move { stack.oneshot(1).await }).await.unwrap().unwrap(), 1);
-    });
 }
