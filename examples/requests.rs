@@ -2,8 +2,9 @@
 //!
 //! `cargo run --release --example requests [-- host]`
 //!
-//! Each request multiplies its numbers by a factor of its own, in one of two slots. `Service::handle` is what a
-//! handler of a web framework would call, with the answers and statuses of HTTP; `main` stands for the clients.
+//! Each request multiplies its numbers by a factor of its own, in one of two slots. `Service::handle` is what
+//! a handler of a web framework would call, with the answers and statuses of HTTP; `main` stands for the
+//! clients.
 #![expect(unsafe_code, reason = "declares device code")]
 
 use std::time::{Duration, Instant};
@@ -68,8 +69,8 @@ impl Service {
         Ok(Self { device, pool })
     }
 
-    /// Answers a request. If this future is dropped, as a web framework does when the client goes away, what has
-    /// not started never does.
+    /// Answers a request. If this future is dropped, as a web framework does when the client goes away, what
+    /// has not started never does.
     async fn handle(&self, request: Request) -> Result<Vec<f32>> {
         let len = request.numbers.len();
         if len > LEN {

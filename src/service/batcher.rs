@@ -159,7 +159,8 @@ impl<I: Send + 'static, R: Send + 'static> Batcher<I, R> {
         self.prepare().call(item).await
     }
 
-    /// Prepares a call with a deadline, with a priority or fairly by key, as [`ExecutablePool::prepare`] does.
+    /// Prepares a call with a deadline, with a priority or fairly by key, as [`ExecutablePool::prepare`]
+    /// does.
     pub fn prepare(&self) -> CallBuilder<'_, I, R> {
         let ask = ItemAsk { priority: Priority::Normal, key: 0, deadline: None };
         CallBuilder { queue: &self.queue, ask }

@@ -18,7 +18,8 @@ use crate::util::panics;
 ///
 /// - work that was accepted is in the count when a drain first reads it;
 /// - whoever takes the last work out of the count after that finds the drain closed, and
-///   [says so](Self::work_left). The total order of sequentially consistent accesses gives this to the counter.
+///   [says so](Self::work_left). The total order of sequentially consistent accesses gives this to the
+///   counter.
 pub(super) struct Drain {
     /// The owner in words, for errors.
     owner: &'static str,

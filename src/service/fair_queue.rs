@@ -1,5 +1,5 @@
-//! The order in which requests wait: by priority, then fairly by key, then by arrival. Requests of a low priority
-//! that are passed over again and again have a turn in between.
+//! The order in which requests wait: by priority, then fairly by key, then by arrival. Requests of a low
+//! priority that are passed over again and again have a turn in between.
 
 use std::collections::VecDeque;
 

@@ -76,8 +76,9 @@ pub(super) const DEFAULT_QUEUE: usize = 1024;
 /// - A slot whose run has failed or panicked is made again, unless the run was cancelled or a host
 ///   task returned an error: both leave the executable as it was.
 /// - A slot whose device is lost is gone, and so are all others of that device. When none is left,
-///   requests get the error of the loss, until a [device is added](Self::add_device). The pool goes by the [health](Device::health) of the devices that
-///   it was given or that executables use, not by errors of the closure.
+///   requests get the error of the loss, until a [device is added](Self::add_device). The pool goes by the
+///   [health](Device::health) of the devices that it was given or that executables use, not by errors of the
+///   closure.
 pub struct ExecutablePool<T> {
     pub(super) inner: Arc<PoolInner<T>>,
 }
@@ -283,11 +284,11 @@ impl<T: Send + 'static> ExecutablePool<T> {
         Ok(())
     }
 
-    /// Adds slots on a device, as [`PoolBuilder::device`] does, while the pool is in use: for a device that has
-    /// come back after its loss, or another in its place. Requests that wait get these slots at once.
+    /// Adds slots on a device, as [`PoolBuilder::device`] does, while the pool is in use: for a device that
+    /// has come back after its loss, or another in its place. Requests that wait get these slots at once.
     ///
-    /// The pool has given up its own handle of a device that it has found to be lost. When all others are gone,
-    /// and the slots that were in use, [`Device::open`] opens it again.
+    /// The pool has given up its own handle of a device that it has found to be lost. When all others are
+    /// gone, and the slots that were in use, [`Device::open`] opens it again.
     pub fn add_device(&self, device: &Device, slots: usize) {
         self.inner.add_device(device.clone(), slots);
     }
@@ -374,8 +375,8 @@ impl<T: Send + 'static> AcquireBuilder<'_, T> {
     /// Sets until when the answer is worth anything, as a time of [`std::time`] or of [`tokio::time`]. It
     /// holds for the wait for a slot and for all that is submitted in the slot.
     ///
-    /// From then on nothing of the request starts. What waits for a slot, or for the end of a run, resolves to
-    /// [`DeadlineExceeded`](crate::ErrorKind::DeadlineExceeded). The error says where the time went: the
+    /// From then on nothing of the request starts. What waits for a slot, or for the end of a run, resolves
+    /// to [`DeadlineExceeded`](crate::ErrorKind::DeadlineExceeded). The error says where the time went: the
     /// queue of the pool, the partition on a device, or the host task that has not ended. A run that is late
     /// is [cancelled](crate::Submission::cancel); its slot comes back when the device lets go of it.
     ///

@@ -1,5 +1,5 @@
-//! What errors become on their way between wakegraph and other code: `?` on errors of the standard library, and
-//! the status of an HTTP response.
+//! What errors become on their way between wakegraph and other code: `?` on errors of the standard library,
+//! and the status of an HTTP response.
 
 use std::array::TryFromSliceError;
 use std::char::ParseCharError;
