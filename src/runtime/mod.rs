@@ -43,11 +43,13 @@ pub(crate) use execution::deadline;
 pub use execution::executable_graph::ExecutableGraph;
 pub use execution::explain::{Explanation, LearnedDuration, PartitionExplanation, PartitionWait, WaitMode};
 pub use execution::host_guard::{
-    HostAccess, HostAccesses, HostMut, HostRef, ReadAccess, TaskClosure, TaskOutput, WriteAccess, read, write,
+    HostAccess, HostAccesses, HostMut, HostRef, ReadAccess, RunDataAccess, TaskClosure, TaskOutput,
+    WriteAccess, read, run_data, write,
 };
 pub use execution::profile::{DeviceClock, NodeTimes, PartitionTimes, Profile, ProfileTimeline};
 pub use execution::progress::{PartitionProgress, PartitionState, SubmissionProgress};
 pub(crate) use execution::run::Predecessor;
+pub use execution::run_data::RunData;
 pub use execution::submission::{Event, Submission};
 pub use execution::submit::SubmitBuilder;
 pub use execution::timeline;

@@ -128,9 +128,7 @@ impl PoolBuilder {
         let metrics = QueueMetrics::new("pool", &name);
         let make = Box::new(move |slot: &Slot| with_default_name(of_executables.as_ref(), || make(slot)));
         let drain = Drain::new("pool");
-        ExecutablePool {
-            inner: Arc::new(PoolInner { name, make, queue, keys, metrics, drain, state }),
-        }
+        ExecutablePool { inner: Arc::new(PoolInner { name, make, queue, keys, metrics, drain, state }) }
     }
 }
 

@@ -74,6 +74,10 @@ fn main() -> ExitCode {
             submission::a_submission_in_steady_state_allocates_nothing,
         ),
         test(
+            "submission::a_value_for_host_tasks_is_one_allocation",
+            submission::a_value_for_host_tasks_is_one_allocation,
+        ),
+        test(
             "scratch::shapes_that_share_an_arena_take_the_memory_of_the_largest",
             scratch::shapes_that_share_an_arena_take_the_memory_of_the_largest,
         ),

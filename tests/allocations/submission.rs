@@ -5,6 +5,7 @@ use std::sync::{Arc, Barrier};
 
 use metrics::{Key, KeyName, Metadata, SharedString, Unit};
 use wakegraph::backend::host::{self, HostOptions};
+use wakegraph::host_task::run_data;
 use wakegraph::kernel::RawKernel;
 use wakegraph::{Device, Event, ExecutableGraph, FinalizeOptions, Graph, HostBuffer, Range};
 
@@ -126,6 +127,35 @@ fn with_host_buffer(device: &Device) -> (ExecutableGraph, HostBuffer<f32>) {
 
 /// What this device allocates for each launch that an update changes: a copy of the launch.
 const DEVICE_COPIES: usize = 2;
+
+/// A value for the host tasks of a run is one allocation; without one there is none.
+pub(crate) fn a_value_for_host_tasks_is_one_allocation() {
+    let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+    runtime.block_on(async {
+        let device = Device::open("host").unwrap();
+        let mut graph = Graph::new(&device);
+        graph.host_task((), async |()| ());
+        let without = graph.finalize().unwrap();
+        let mut graph = Graph::new(&device);
+        graph.host_task((run_data::<[u64; 100]>(),), async |(value,)| assert!(value.take().is_some()));
+        let with = graph.finalize().unwrap();
+        let without = fewest(async || without.submit().await.unwrap()).await;
+        let with = fewest(async || with.prepare().run_data([0u64; 100]).submit().await.unwrap()).await;
+        println!("{with} allocations with a value, {without} without");
+        assert!(with <= without + 1, "{with} allocations with a value, {without} without");
+    });
+}
+
+/// The fewest allocations of a round.
+async fn fewest(round: impl AsyncFn()) -> usize {
+    let mut fewest = usize::MAX;
+    for _ in 0..100 {
+        let before = ALLOCATIONS.load(Ordering::Relaxed);
+        round().await;
+        fewest = fewest.min(ALLOCATIONS.load(Ordering::Relaxed) - before);
+    }
+    fewest
+}
 
 /// The fewest allocations of an update that gives so many kernels other arguments.
 async fn update_allocations(device: &Device, nodes: usize) -> usize {

@@ -28,6 +28,7 @@ mod native_updates;
 mod notifications;
 mod order;
 mod outside_tokio;
+mod run_data;
 mod runtimes;
 mod shutdown;
 mod stream_tasks;

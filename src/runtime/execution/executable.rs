@@ -8,7 +8,9 @@ use parking_lot::Mutex;
 use wakegraph_hal::{Error, ErrorKind, ResourceId, Result};
 
 use crate::runtime::execution::accesses::Contested;
+use crate::runtime::execution::host_task::HostTask;
 use crate::runtime::execution::run::{Fence, Predecessor, Run, may_still_run};
+use crate::runtime::execution::run_data::RunDataType;
 use crate::runtime::execution::submission_queue::SubmissionQueue;
 use crate::runtime::execution::template::{Partitions, RunOwner, RunTemplate};
 use crate::runtime::resource::allocation::Allocation;
@@ -45,6 +47,8 @@ pub(crate) struct ExecutableInner {
     pub(crate) device_memory: Box<[(ResourceId, u64)]>,
     /// State of updates, if the executable can be updated; then it keeps the memory alive.
     pub(crate) updatable: Attached<UpdateState>,
+    /// The type of the values that its host tasks get, if they get some.
+    pub(crate) run_data: Option<RunDataType>,
     /// Why it must not run any more: an update could not be taken back, or a device was lost that may still
     /// run it.
     pub(crate) broken: OnceLock<Error>,
@@ -103,6 +107,17 @@ impl ExecutableInner {
     pub(crate) fn accepts_submissions(&self) -> Result<()> {
         self.broken().map_or(Ok(()), |error| Err(error.clone()))?;
         self.devices.get().into_iter().flatten().try_for_each(Device::accepts_work)
+    }
+
+    /// Checks that a new host task takes no run data of another type than the executable's host tasks do.
+    ///
+    /// # Errors
+    /// [`InvalidArgument`](ErrorKind::InvalidArgument) if it does.
+    pub(crate) fn check_run_data(&self, task: &HostTask) -> Result<()> {
+        match task.run_data() {
+            [first, ..] if self.run_data.is_none() => Err(first.none_expected()),
+            types => RunDataType::add(&mut self.run_data.clone(), types),
+        }
     }
 
     /// An update could not be taken back: the executable must not run any more.

@@ -11,6 +11,7 @@ use crate::runtime::execution::executable::{ExecutableHandle, ExecutableInner};
 use crate::runtime::execution::host_guard::{HostRef, Lease};
 use crate::runtime::execution::host_task::{NestedRun, TaskLease};
 use crate::runtime::execution::run::Run;
+use crate::runtime::execution::run_data::RunDataType;
 use crate::runtime::execution::submit::{Waits, submit, submit_after};
 use crate::runtime::resource::allocation::View;
 
@@ -69,6 +70,22 @@ impl HostControl {
             .is_some_and(|flag| *flag != 0)
     }
 
+    /// Returns the type of run data that the bodies take.
+    ///
+    /// # Errors
+    /// [`InvalidArgument`](wakegraph_hal::ErrorKind::InvalidArgument) if they take several.
+    pub(crate) fn run_data(&self) -> Result<Option<RunDataType>> {
+        let bodies = match &self.bodies {
+            Bodies::If { then, otherwise } => [Some(then), otherwise.as_ref()],
+            Bodies::While(body) => [Some(body), None],
+        };
+        let mut all = None;
+        for body in bodies.into_iter().flatten() {
+            RunDataType::add(&mut all, body.run_data.as_slice())?;
+        }
+        Ok(all)
+    }
+
     /// The plans of the bodies, as text.
     pub(crate) fn plan_text(&self) -> String {
         match &self.bodies {
@@ -92,9 +109,10 @@ async fn run(body: &Arc<ExecutableInner>, lease: &TaskLease) -> Result<()> {
     if let Some(error) = lease.run().stopped() {
         return Err(error);
     }
-    let submission = match lease.run().deadline() {
-        None => submit(body),
-        deadline => submit_after(body, Waits::until(deadline)),
+    let run_data = if body.run_data.is_some() { lease.run().run_data() } else { None };
+    let submission = match (lease.run().deadline(), run_data) {
+        (None, None) => submit(body),
+        (deadline, run_data) => submit_after(body, Waits::until(deadline, run_data)),
     };
     let in_flight = BodyInFlight::new(submission.event().run().clone(), lease);
     let result = submission.await;

@@ -14,6 +14,7 @@ use crate::runtime::execution::host_task::{
     CatchPanics, HostTask, HostTaskKind, TaskLease, catch_drop, catch_panic, runtime_shut_down, timed,
 };
 use crate::runtime::execution::run::FenceGuard;
+use crate::runtime::execution::run_data::{RunData, RunDataType};
 use crate::runtime::resource::allocation::{Allocation, View};
 use crate::runtime::resource::host_buffer::HostBuffer;
 use crate::runtime::resource::memory_arg::Operand;
@@ -173,7 +174,7 @@ pub struct WriteAccess<T> {
     elements: PhantomData<fn() -> T>,
 }
 
-/// One declared access of a host task: the result of [`read`] or [`write()`].
+/// One declared access of a host task: the result of [`read`], [`write()`] or [`run_data`].
 #[diagnostic::on_unimplemented(
     message = "`{Self}` is not an access of a host task",
     label = "not made by `read` or `write`",
@@ -185,7 +186,11 @@ pub trait HostAccess: Send + Sync + 'static + sealed::Sealed {
     type View: Send + 'static;
 
     #[doc(hidden)]
-    fn declared(&self) -> (Operand, AccessMode);
+    fn declared(&self) -> Option<(Operand, AccessMode)>;
+    #[doc(hidden)]
+    fn run_data(&self) -> Option<RunDataType> {
+        None
+    }
     #[doc(hidden)]
     fn view(&self, lease: &TaskLease) -> Self::View;
 }
@@ -193,8 +198,8 @@ pub trait HostAccess: Send + Sync + 'static + sealed::Sealed {
 impl<T: Pod + Send + Sync> HostAccess for ReadAccess<T> {
     type View = HostRef<T>;
 
-    fn declared(&self) -> (Operand, AccessMode) {
-        (Operand(self.view.clone()), AccessMode::Read)
+    fn declared(&self) -> Option<(Operand, AccessMode)> {
+        Some((Operand(self.view.clone()), AccessMode::Read))
     }
 
     fn view(&self, lease: &TaskLease) -> HostRef<T> {
@@ -205,8 +210,8 @@ impl<T: Pod + Send + Sync> HostAccess for ReadAccess<T> {
 impl<T: Pod + Send + Sync> HostAccess for WriteAccess<T> {
     type View = HostMut<T>;
 
-    fn declared(&self) -> (Operand, AccessMode) {
-        (Operand(self.view.clone()), AccessMode::ReadWrite)
+    fn declared(&self) -> Option<(Operand, AccessMode)> {
+        Some((Operand(self.view.clone()), AccessMode::ReadWrite))
     }
 
     fn view(&self, lease: &TaskLease) -> HostMut<T> {
@@ -214,7 +219,66 @@ impl<T: Pod + Send + Sync> HostAccess for WriteAccess<T> {
     }
 }
 
-/// The declared accesses of a host task: a tuple of up to eight [`read`]s and [`write()`]s, or `()`.
+/// Declares that a host task uses the value that a [submission brings](crate::SubmitBuilder::run_data); the closure
+/// gets a [`RunData`].
+///
+/// All host tasks of a graph declare the same type, which `finalize` checks, and each submission brings a value of
+/// it.
+///
+/// ```
+/// use tokio::sync::oneshot;
+/// use wakegraph::host_task::run_data;
+/// use wakegraph::{Device, Graph, read};
+///
+/// struct Request {
+///     factor: u32,
+///     answer: oneshot::Sender<Vec<u32>>,
+/// }
+///
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> wakegraph::Result<()> {
+/// let device = Device::open("host")?;
+/// let (x, out) = (device.buffer_from(&[1u32, 2])?, device.host_buffer::<u32>(2)?);
+/// let mut graph = Graph::new(&device);
+/// graph.copy(&x, &out);
+/// graph.host_task((read(&out), run_data::<Request>()), async |(out, request)| {
+///     if let Some(Request { factor, answer }) = request.take() {
+///         let _ = answer.send(out.iter().map(|x| x * factor).collect());
+///     }
+/// });
+/// let exec = graph.finalize()?;
+///
+/// let (answer, answered) = oneshot::channel();
+/// exec.prepare().run_data(Request { factor: 10, answer }).submit().await?;
+/// assert_eq!(answered.await.expect("the host task answers"), [10, 20]);
+/// # Ok(())
+/// # }
+/// ```
+pub fn run_data<T: Send + 'static>() -> RunDataAccess<T> {
+    RunDataAccess(PhantomData)
+}
+
+/// A declared use of a run's data, made by [`run_data`].
+#[derive(Clone, Debug)]
+pub struct RunDataAccess<T>(PhantomData<fn() -> T>);
+
+impl<T: Send + 'static> HostAccess for RunDataAccess<T> {
+    type View = RunData<T>;
+
+    fn declared(&self) -> Option<(Operand, AccessMode)> {
+        None
+    }
+
+    fn run_data(&self) -> Option<RunDataType> {
+        Some(RunDataType::of::<T>())
+    }
+
+    fn view(&self, lease: &TaskLease) -> RunData<T> {
+        lease.run().run_data().map_or_else(RunData::none, |value| value.view())
+    }
+}
+
+/// The declared accesses of a host task: a tuple of up to eight [`read`]s, [`write()`]s and [`run_data`]s, or `()`.
 #[diagnostic::on_unimplemented(
     message = "`{Self}` is not a list of accesses of a host task",
     label = "not a tuple of `read(..)` and `write(..)`",
@@ -228,6 +292,8 @@ pub trait HostAccesses: Send + Sync + 'static + sealed::Sealed {
     #[doc(hidden)]
     fn declared(&self) -> Vec<(Operand, AccessMode)>;
     #[doc(hidden)]
+    fn run_data(&self) -> Box<[RunDataType]>;
+    #[doc(hidden)]
     fn views(&self, lease: &TaskLease) -> Self::Views;
 }
 
@@ -235,6 +301,11 @@ mod sealed {
     pub trait Sealed {}
     impl<T> Sealed for super::ReadAccess<T> {}
     impl<T> Sealed for super::WriteAccess<T> {}
+    impl<T> Sealed for super::RunDataAccess<T> {}
+}
+
+fn present<T, const N: usize>(all: [Option<T>; N]) -> impl Iterator<Item = T> {
+    all.into_iter().flatten()
 }
 
 macro_rules! accesses {
@@ -247,7 +318,12 @@ macro_rules! accesses {
 
             fn declared(&self) -> Vec<(Operand, AccessMode)> {
                 let ($($name,)*) = self;
-                vec![$($name.declared()),*]
+                Vec::from_iter(present([$($name.declared()),*]))
+            }
+
+            fn run_data(&self) -> Box<[RunDataType]> {
+                let ($($name,)*) = self;
+                Box::from_iter(present([$($name.run_data()),*]))
             }
 
             fn views(&self, lease: &TaskLease) -> Self::Views {
@@ -317,7 +393,7 @@ impl HostTask {
         R::Output: TaskOutput,
     {
         let closure = Arc::new(closure);
-        Self::of_kind(HostTaskKind::Async, move |lease| {
+        Self::of_kind(HostTaskKind::Async, accesses.run_data(), move |lease| {
             let views = accesses.views(lease);
             let closure = closure.clone();
             Box::pin(async move {
@@ -338,7 +414,7 @@ impl HostTask {
         R: TaskOutput,
     {
         let closure = Arc::new(closure);
-        Self::of_kind(HostTaskKind::Blocking, move |lease| {
+        Self::of_kind(HostTaskKind::Blocking, accesses.run_data(), move |lease| {
             let views = accesses.views(lease);
             let closure = closure.clone();
             let (run, polls) = (lease.run().clone(), lease.polls());

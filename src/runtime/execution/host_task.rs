@@ -14,6 +14,7 @@ use tokio::time::Instant;
 use wakegraph_hal::{Error, ErrorKind, Result};
 
 use crate::runtime::completion::clock;
+use crate::runtime::execution::run_data::{RunDataType, RunValue};
 use crate::util::panics::{catch, catch_and_log};
 
 pub(crate) type BoxFuture<T> = Pin<Box<dyn Future<Output = T> + Send>>;
@@ -24,6 +25,8 @@ pub(crate) struct HostTask {
     call: Box<Call>,
     /// Describes what it submits by itself.
     plan_text: Option<Box<PlanText>>,
+    /// The types of run data that it takes.
+    run_data: Box<[RunDataType]>,
 }
 
 /// Whether a running host task can be stopped when its run is cancelled.
@@ -41,23 +44,27 @@ type Call = dyn Fn(&TaskLease) -> BoxFuture<Result<()>> + Send + Sync;
 type PlanText = dyn Fn() -> String + Send + Sync;
 
 impl HostTask {
-    /// A task that `call` starts, which is called in each run.
+    /// A task that `call` starts, which is called in each run, and takes these types of run data.
     pub(super) fn of_kind(
         kind: HostTaskKind,
+        run_data: Box<[RunDataType]>,
         call: impl Fn(&TaskLease) -> BoxFuture<Result<()>> + Send + Sync + 'static,
     ) -> Self {
-        Self { kind, call: Box::new(call), plan_text: None }
+        Self { kind, call: Box::new(call), plan_text: None, run_data }
     }
 
-    /// A task of the runtime's own, which submits other executables. `plan_text` describes these.
+    /// A task of the runtime's own, which submits other executables. `plan_text` describes these, and
+    /// `run_data` is what they take.
     pub(crate) fn internal<F>(
+        run_data: Option<RunDataType>,
         call: impl Fn(&TaskLease) -> F + Send + Sync + 'static,
         plan_text: impl Fn() -> String + Send + Sync + 'static,
     ) -> Self
     where
         F: Future<Output = Result<()>> + Send + 'static,
     {
-        let task = Self::of_kind(HostTaskKind::Internal, move |lease| Box::pin(call(lease)));
+        let run_data = run_data.into_iter().collect();
+        let task = Self::of_kind(HostTaskKind::Internal, run_data, move |lease| Box::pin(call(lease)));
         Self { plan_text: Some(Box::new(plan_text)), ..task }
     }
 
@@ -68,6 +75,11 @@ impl HostTask {
 
     pub(crate) fn kind(&self) -> HostTaskKind {
         self.kind
+    }
+
+    /// The types of run data that it takes.
+    pub(crate) fn run_data(&self) -> &[RunDataType] {
+        &self.run_data
     }
 
     pub(crate) fn call(&self, lease: &TaskLease) -> BoxFuture<Result<()>> {
@@ -96,6 +108,9 @@ pub(crate) trait HostTaskOwner: Debug + Send + Sync {
 
     /// Record of when threads run the host task of a partition, while a timeline is recorded.
     fn polls(&self, partition: usize) -> Option<Arc<PollLog>>;
+
+    /// The value that the submission has brought, lent.
+    fn run_data(&self) -> Option<RunValue>;
 
     /// Sets the run that the host task of a partition waits for, to be cancelled with this one.
     fn set_nested(&self, partition: usize, nested: Option<Arc<dyn NestedRun>>);

@@ -5,7 +5,7 @@
 //!
 //! | files | hold |
 //! |---|---|
-//! | `accesses`, `labels`, `progress`, `profile`, `deadline` | plain data, and clocks |
+//! | `accesses`, `labels`, `progress`, `profile`, `deadline`, `run_data` | plain data, and clocks |
 //! | `host_task` | closures of the host, and the lease that ends with their views |
 //! | `template` | what is the same for all runs of an executable: its partitions |
 //! | `run` | one submission while it executes, and what it comes after (`run/order.rs`) |
@@ -32,6 +32,7 @@ pub(crate) mod lookout;
 pub(crate) mod profile;
 pub(crate) mod progress;
 pub(crate) mod run;
+pub(crate) mod run_data;
 pub(crate) mod run_wait;
 pub(crate) mod submission;
 pub(crate) mod submission_queue;

@@ -26,7 +26,12 @@ pub(crate) fn host_task(control: &Control, label: String, options: &FinalizeOpti
     }
     let control = Arc::new(host_control(control, label, options)?);
     let described = control.clone();
-    Ok(HostTask::internal(move |lease| control.clone().run(lease.clone()), move || described.plan_text()))
+    let run_data = control.run_data()?;
+    Ok(HostTask::internal(
+        run_data,
+        move |lease| control.clone().run(lease.clone()),
+        move || described.plan_text(),
+    ))
 }
 
 fn host_control(control: &Control, label: String, options: &FinalizeOptions) -> Result<HostControl> {

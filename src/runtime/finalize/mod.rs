@@ -34,6 +34,7 @@ use crate::runtime::execution::executable::{
 use crate::runtime::execution::executable_graph::ExecutableGraph;
 use crate::runtime::execution::host_task::HostTask;
 use crate::runtime::execution::labels::{Labels, NodeLabel};
+use crate::runtime::execution::run_data::RunDataType;
 use crate::runtime::execution::submission_queue::queue_for;
 use crate::runtime::execution::template::{
     DeviceQueue, PartitionExec, PartitionWork, Partitions, RunTemplate, Stoppable, UpdatableCell,
@@ -128,6 +129,7 @@ fn build(
     let mut uses = Uses::of_shared(&scratch);
     let mut queues = Queues::default();
     let mut work = Vec::with_capacity(plan.partitions().len());
+    let mut run_data = None;
     for (index, partition) in plan.partitions().iter().enumerate() {
         let device = partition.kind.device().map(device_of).transpose()?;
         if let Some(device) = device {
@@ -146,6 +148,8 @@ fn build(
             }
             (_, None) => {
                 let task = host_task(&source, &plan, index, options, &mut uses)?;
+                let added = RunDataType::add(&mut run_data, task.run_data());
+                added.map_err(|error| source.locate(&plan, plan.nodes(index)[0], error))?;
                 PartitionWork::HostTask(UpdatableCell::new(task, options.updatable))
             }
         };
@@ -164,10 +168,10 @@ fn build(
     let memory = device_memory(registered.iter().map(|(used, _)| used).chain(scratch.allocations()));
     let device_of = |partition: usize| work[partition].0.as_ref().map(|on| &on.device);
     let stoppable = stoppable(&source, &plan, device_of);
-    let executable = Arc::new(assemble(
-        plan, work, labels, uses, scratch, memory, options, location, updatable, stoppable,
-    ));
-    Ok((executable, registered))
+    let mut executable =
+        assemble(plan, work, labels, uses, scratch, memory, options, location, updatable, stoppable);
+    executable.run_data = run_data;
+    Ok((Arc::new(executable), registered))
 }
 
 fn plan_options(options: &FinalizeOptions) -> PlanOptions {
@@ -230,6 +234,12 @@ impl<'g> Source<'g> {
             Content::Command(command) => Some((command, graph.accesses_at(index))),
             Content::Empty | Content::SubGraph(_) => None,
         }
+    }
+
+    /// Adds to an error the name of a node, and where the user added it.
+    fn locate(&self, plan: &Plan, node: u32, error: Error) -> Error {
+        let (graph, index) = self.place(plan, node);
+        error.in_node(graph.label_at(index)).at(graph.location_at(index))
     }
 
     fn node_label(&self, plan: &Plan, node: u32) -> NodeLabel {
@@ -574,6 +584,7 @@ fn assemble(
         scratch,
         device_memory,
         updatable: updatable.map_or_else(Attached::default, Attached::new),
+        run_data: None,
         broken: OnceLock::new(),
         devices: OnceLock::new(),
         state: Mutex::new(ExecutableState::default()),

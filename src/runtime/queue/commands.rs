@@ -234,7 +234,8 @@ impl Call<'_> {
         task: Arc<HostTask>,
         location: &'static Location<'static>,
     ) -> Event {
-        let checked = host_accesses(&declared).and_then(|accesses| {
+        let brought = task.run_data().first().map_or(Ok(()), |taken| Err(taken.none_expected()));
+        let checked = brought.and_then(|()| host_accesses(&declared)).and_then(|accesses| {
             let declared = declared.into_iter().zip(accesses);
             let uses =
                 declared.map(|((Operand(view), _), access)| UsedAllocation::new(view.allocation, access));

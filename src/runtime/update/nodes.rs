@@ -132,7 +132,10 @@ impl Staging<'_> {
                     updates.push(update);
                 }
             }
-            (None, Some(task)) => tasks.push((partition, task.clone())),
+            (None, Some(task)) => {
+                executable.check_run_data(task)?;
+                tasks.push((partition, task.clone()));
+            }
             (None, None) => return Err(bug()),
         }
         draft.accesses = accesses;

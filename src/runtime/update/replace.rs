@@ -75,8 +75,10 @@ pub(super) fn record(executable: &ExecutableInner, graph: &Graph) -> Result<Reco
                 stream_tasks.push((index, finalize::stream_task(&source, plan, index, device, &mut uses)?));
             }
             (PartitionWork::HostTask(_), _) => {
-                tasks
-                    .push((index, finalize::host_task(&source, plan, index, &updatable.options, &mut uses)?));
+                let task = finalize::host_task(&source, plan, index, &updatable.options, &mut uses)?;
+                let checked = executable.check_run_data(&task);
+                checked.map_err(|error| executable.labels.locate(index, error))?;
+                tasks.push((index, task));
             }
             // Not of an executable.
             (_, _) => {}

@@ -182,7 +182,7 @@ impl Run {
             self.metrics.ended(failure.map(|failure| failure.kind()));
             (owner, inner.extras.if_made(RunExtras::end))
         };
-        let UntilEnd { scheduler, depends_on, comes_after, guard: _, this, retired, guards, trace } =
+        let UntilEnd { scheduler, depends_on, comes_after, guard: _, this, retired, guards, trace, run_data } =
             until_end;
         if self.waiting.is_timed {
             self.learn(&owner);
@@ -205,7 +205,7 @@ impl Run {
             Arc::clone(&owner).keep_for_ever();
         }
         // These go last: they may be the only ones left.
-        drop((owner, scheduler, depends_on, comes_after, this));
+        drop((owner, scheduler, depends_on, comes_after, this, run_data));
         if may_run {
             std::mem::forget(retired);
         } else if !retired.is_empty() {

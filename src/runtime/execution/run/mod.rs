@@ -37,6 +37,7 @@ use crate::runtime::execution::deadline;
 use crate::runtime::execution::host_task::{HostTaskOwner, NestedRun, PollLog};
 use crate::runtime::execution::profile::Profile;
 use crate::runtime::execution::progress::SubmissionProgress;
+use crate::runtime::execution::run_data::RunValue;
 use crate::runtime::execution::template::{PartitionExec, RunOwner, RunTemplate};
 use crate::runtime::resource::device::Device;
 use crate::runtime::resource::profiling::is_any_profiled;
@@ -426,6 +427,11 @@ impl Run {
         None
     }
 
+    /// Keeps the value that the submission has brought. Called before the run starts.
+    pub(crate) fn set_run_data(&self, value: RunValue) {
+        self.inner.lock().extras.get_or_make().until_end.run_data = Some(value);
+    }
+
     /// Drops the guard when this run has ended. Gives it back if it has ended.
     pub(crate) fn drop_at_end(&self, guard: EndGuard) -> Option<EndGuard> {
         let mut inner = self.inner.lock();
@@ -522,6 +528,10 @@ impl HostTaskOwner for Run {
 
     fn polls(&self, partition: usize) -> Option<Arc<PollLog>> {
         self.trace()?.polls(partition)
+    }
+
+    fn run_data(&self) -> Option<RunValue> {
+        self.extra(|extras| extras.until_end.run_data.as_ref().map(RunValue::lend))
     }
 
     fn set_nested(&self, partition: usize, nested: Option<Arc<dyn NestedRun>>) {

@@ -14,6 +14,7 @@ use crate::runtime::execution::host_task::NestedRun;
 use crate::runtime::execution::labels::Labels;
 use crate::runtime::execution::profile::Profile;
 use crate::runtime::execution::run::{EndGuard, Fence, HostScheduler, Predecessors, Replaced, Run, RunTrace};
+use crate::runtime::execution::run_data::RunValue;
 use crate::runtime::execution::template::PartitionExec;
 use crate::runtime::resource::device::Device;
 use crate::sync::{AtomicU8, AtomicU32, AtomicU64, Ordering};
@@ -163,6 +164,8 @@ pub(super) struct UntilEnd {
     /// The guards to drop when the run has ended.
     pub(super) guards: Vec<EndGuard>,
     pub(super) trace: Option<Arc<RunTrace>>,
+    /// The value that the submission has brought.
+    pub(super) run_data: Option<RunValue>,
 }
 
 /// The parts of a run's profile.

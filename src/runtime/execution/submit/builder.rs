@@ -12,6 +12,7 @@ use crate::runtime::execution::executable::ExecutableInner;
 use crate::runtime::execution::host_guard::TaskOutput;
 use crate::runtime::execution::in_flight::Watchdog;
 use crate::runtime::execution::run::Predecessors;
+use crate::runtime::execution::run_data::RunValue;
 use crate::runtime::execution::submission::{Event, Submission};
 use crate::runtime::execution::submit::start::{WaitFuture, needs_tokio, wait_future};
 use crate::runtime::execution::submit::{refused, submit_after};
@@ -166,6 +167,20 @@ impl<'a> SubmitBuilder<'a> {
         self
     }
 
+    /// Brings a value for the host tasks that [declare](crate::host_task::run_data) its type: a request's URL, its
+    /// span, or the channel for its answer.
+    ///
+    /// The run owns the value until a host task takes it, and drops it when it has ended, however it does: on
+    /// another thread, soon. What the submission waits for meanwhile does not matter. It costs one allocation;
+    /// submissions without a value have none.
+    ///
+    /// The submission fails with [`InvalidArgument`](crate::ErrorKind::InvalidArgument) if no host task takes the
+    /// value, or they take one of another type; and without a value if they take one.
+    pub fn run_data<T: Send + 'static>(mut self, value: T) -> Self {
+        self.waits.run_data = Some(RunValue::new(value));
+        self
+    }
+
     /// Has a watchdog watch the submission. If it has not ended `limit` after this call to submit it,
     ///
     /// - the submission resolves to [`Stalled`](crate::ErrorKind::Stalled). The error names the partition
@@ -232,12 +247,14 @@ pub(crate) struct Waits {
     pub(crate) queue_order: Predecessors,
     /// Deadline: the time from which on nothing starts.
     pub(crate) deadline: Option<Instant>,
+    /// The value for the host tasks.
+    pub(crate) run_data: Option<RunValue>,
 }
 
 impl Waits {
-    /// Nothing to wait for, and maybe a deadline.
-    pub(crate) fn until(deadline: Option<Instant>) -> Self {
-        Self { deadline, ..Self::default() }
+    /// Nothing to wait for, and maybe a deadline and a value for the host tasks.
+    pub(crate) fn until(deadline: Option<Instant>, run_data: Option<RunValue>) -> Self {
+        Self { deadline, run_data, ..Self::default() }
     }
 
     /// For what comes after events.

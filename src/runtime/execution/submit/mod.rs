@@ -20,6 +20,7 @@ use crate::runtime::execution::executable::{ExecutableInner, ExecutableState};
 use crate::runtime::execution::run::{
     Predecessor, Predecessors, Run, RunRecorder, SpinPlan, StreamTaskCall, Timing, spin_time, without_failed,
 };
+use crate::runtime::execution::run_data::RunDataType;
 use crate::runtime::execution::submission::Submission;
 use crate::runtime::execution::submission_queue::SubmissionQueue;
 use crate::util::deferred_drop::Failure;
@@ -47,7 +48,7 @@ pub(crate) fn submit(executable: &Arc<ExecutableInner>) -> Submission {
 
 /// `None` where the case is not the common one.
 fn submit_without_waits(executable: &Arc<ExecutableInner>) -> Option<Submission> {
-    if !executable.has_stream_tasks {
+    if !executable.has_stream_tasks && executable.run_data.is_none() {
         let mut state = executable.state.lock();
         let alone = state.last.as_ref().is_none_or(|last| last.has_freed_memory());
         let in_queue_order = || {
@@ -129,6 +130,9 @@ pub(crate) fn submit_locked(
     executable: &Arc<ExecutableInner>,
     waits: &mut Waits,
 ) -> Result<SubmittedRun, LaunchAwaited> {
+    if let Err(error) = RunDataType::check(executable.run_data, waits.run_data.as_ref()) {
+        return Ok((refused(executable, error), None));
+    }
     // Dropped after the locks: errors in runs and futures are the user's code.
     let mut ended = Predecessors::new();
     let mut contested;
@@ -156,6 +160,9 @@ pub(crate) fn submit_locked(
         Ok(run) => run,
         Err(error) => return Ok((refused(executable, error), None)),
     };
+    if let Some(run_data) = waits.run_data.take() {
+        run.set_run_data(run_data);
+    }
     if alone {
         plan_spin(executable, &mut state, &run);
     }
