@@ -33,10 +33,10 @@ pub mod host_task {
     //! The declarations and results of host tasks.
     //!
     //! [`read`](crate::read) and [`write`](crate::write()) declare which host buffers the closure of a
-    //! [host task](crate::Graph::host_task) uses, and the closure gets a view of each; [`run_data`] declares that it
-    //! uses what its submission [brings](crate::SubmitBuilder::run_data). The traits say what
-    //! counts as such a declaration, as a closure and as a result. They are needed in the bounds of functions that are
-    //! generic over host tasks:
+    //! [host task](crate::Graph::host_task) uses, and the closure gets a view of each; [`run_data`] declares
+    //! that it uses what its submission [brings](crate::SubmitBuilder::run_data). The traits say what
+    //! counts as such a declaration, as a closure and as a result. They are needed in the bounds of functions
+    //! that are generic over host tasks:
     //!
     //! ```
     //! use wakegraph::host_task::{HostAccesses, TaskOutput};

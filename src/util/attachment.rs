@@ -4,18 +4,18 @@ use std::sync::OnceLock;
 
 /// The name of a type that a higher layer defines, so that a lower layer can keep a value of it.
 ///
-/// The lower layer declares a type without values and keeps an [`Attached`] to it. The higher layer implements
-/// this trait for that type, once. So the compiler knows the value's type, and the lower layer's source names
-/// nothing above it.
+/// The lower layer declares a type without values and keeps an [`Attached`] to it. The higher layer
+/// implements this trait for that type, once. So the compiler knows the value's type, and the lower layer's
+/// source names nothing above it.
 pub(crate) trait Attachment {
     type Value;
 }
 
 /// A place for one value of the type that a higher layer has given to `A`.
 ///
-/// The value is behind a trait object: whether the lower layer's types are `Send` would otherwise depend on the
-/// higher layer's, which hold the lower ones. The compiler resolves such circles, but its incremental builds
-/// crash on them.
+/// The value is behind a trait object: whether the lower layer's types are `Send` would otherwise depend on
+/// the higher layer's, which hold the lower ones. The compiler resolves such circles, but its incremental
+/// builds crash on them.
 pub(crate) struct Attached<A: Attachment>(OnceLock<Box<dyn Holds<A>>>);
 
 trait Holds<A: Attachment>: Send + Sync {

@@ -219,11 +219,11 @@ impl<T: Pod + Send + Sync> HostAccess for WriteAccess<T> {
     }
 }
 
-/// Declares that a host task uses the value that a [submission brings](crate::SubmitBuilder::run_data); the closure
-/// gets a [`RunData`].
+/// Declares that a host task uses the value that its submission [brings](crate::SubmitBuilder::run_data); the
+/// closure gets a [`RunData`].
 ///
-/// All host tasks of a graph declare the same type, which `finalize` checks, and each submission brings a value of
-/// it.
+/// All host tasks of a graph declare the same type, which `finalize` checks, and each submission brings a
+/// value of it.
 ///
 /// ```
 /// use tokio::sync::oneshot;
@@ -278,7 +278,8 @@ impl<T: Send + 'static> HostAccess for RunDataAccess<T> {
     }
 }
 
-/// The declared accesses of a host task: a tuple of up to eight [`read`]s, [`write()`]s and [`run_data`]s, or `()`.
+/// The declared accesses of a host task: a tuple of up to eight [`read`]s, [`write()`]s and [`run_data`]s, or
+/// `()`.
 #[diagnostic::on_unimplemented(
     message = "`{Self}` is not a list of accesses of a host task",
     label = "not a tuple of `read(..)` and `write(..)`",

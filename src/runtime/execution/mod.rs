@@ -13,7 +13,7 @@
 //! | `submission_queue` | short runs that the reactor launches in batches |
 //! | `executable` | what handles and runs of an executable share, and its state |
 //! | `conflicts` | the registers of memory: what a new run or guard comes after |
-//! | `host_access`, `run_wait`, `in_flight`, `lookout`, `submission` | how users wait, and for what |
+//! | `host_access`, `run_wait`, `in_flight`, `long_waits`, `submission` | how users wait, and for what |
 //! | `submit`, `executable_graph`, `explain`, `host_control`, `timeline` | what users call |
 
 pub(crate) mod accesses;
@@ -28,7 +28,7 @@ pub(crate) mod host_guard;
 pub(crate) mod host_task;
 pub(crate) mod in_flight;
 pub(crate) mod labels;
-pub(crate) mod lookout;
+pub(crate) mod long_waits;
 pub(crate) mod profile;
 pub(crate) mod progress;
 pub(crate) mod run;

@@ -9,7 +9,8 @@ use crate::runtime::execution::labels::list_names;
 /// Progress of a submission: [`Submission::progress`](crate::Submission::progress).
 ///
 /// ```text
-/// 'photos': partition 0 (kernel 'blur') on cuda:0 is running, partition 1 (host task 'send') waits for partition 0
+/// 'photos': partition 0 (kernel 'blur') on cuda:0 is running, partition 1 (host task 'send') waits for
+/// partition 0
 /// ```
 #[derive(Clone, PartialEq, Eq, Debug)]
 #[non_exhaustive]

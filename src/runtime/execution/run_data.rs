@@ -1,7 +1,7 @@
 //! Values that submissions bring for their host tasks.
 //!
-//! A host task declares that it uses such a value, as it declares buffers. So an executable knows the type of its
-//! runs' values, and a submission that brings none, or one of another type, is refused.
+//! A host task declares that it uses such a value, as it declares buffers. So an executable knows the type of
+//! its runs' values, and a submission that brings none, or one of another type, is refused.
 
 use std::any::{Any, TypeId, type_name};
 use std::fmt::{self, Debug};
@@ -113,7 +113,7 @@ impl RunValue {
         Self { value: Arc::new(Place::new(Some(value))), kind: RunDataType::of::<T>(), take_rest }
     }
 
-    /// The same value, for a host task or a run inside this one. It is the owner's to drop.
+    /// Lends the value to a host task or a run inside this one. It is the owner's to drop.
     pub(crate) fn lend(&self) -> Self {
         Self { value: self.value.clone(), kind: self.kind, take_rest: None }
     }
@@ -148,8 +148,8 @@ impl Debug for RunValue {
 
 /// The value that a [submission brings](crate::SubmitBuilder::run_data), as its host tasks get it.
 ///
-/// All host tasks of the run share it. It is there until one of them takes it, and otherwise until the run has
-/// ended, when it is dropped.
+/// All host tasks of the run share it. It is there until one of them takes it, and otherwise until the run
+/// has ended, when it is dropped.
 pub struct RunData<T>(Option<Arc<Place<T>>>);
 
 impl<T> RunData<T> {

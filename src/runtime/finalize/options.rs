@@ -51,7 +51,8 @@ pub struct FinalizeOptions {
 }
 
 impl FinalizeOptions {
-    /// The defaults: no name, signatures, depth-first, sync-points, no profiling, no updates, normal priority.
+    /// The defaults: no name, signatures, depth-first, sync-points, no profiling, no updates, normal
+    /// priority.
     pub fn new() -> Self {
         Self::default()
     }

@@ -59,8 +59,8 @@ struct Busy {
     since: Instant,
 }
 
-/// The metrics of the runs that count for one device and one name. Clones are handles to the same. Empty where
-/// no recorder listens.
+/// The metrics of the runs that count for one device and one name. Clones are handles to the same. Empty
+/// where no recorder listens.
 #[derive(Clone, Default)]
 pub(crate) struct RunSourceMetrics(Option<Arc<RunHandles>>);
 
@@ -379,7 +379,7 @@ impl QueueMetrics {
         self.tell(|handles| handles.waiting.increment(1.0));
     }
 
-    /// So many requests wait no longer.
+    /// Some requests wait no longer.
     pub(crate) fn left(&self, requests: usize) {
         if requests > 0 {
             self.tell(|handles| handles.waiting.decrement(requests as f64));
@@ -392,7 +392,7 @@ impl QueueMetrics {
         self.tell(|handles| handles.wait.record(waited));
     }
 
-    /// So many requests leave the queue without having got anything.
+    /// Some requests leave the queue without having got anything.
     pub(crate) fn given_up(&self, requests: usize) {
         if requests > 0 {
             self.tell(|handles| handles.given_up.increment(requests as u64));

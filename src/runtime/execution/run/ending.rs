@@ -182,7 +182,7 @@ impl Run {
             self.metrics.ended(failure.map(|failure| failure.kind()));
             (owner, inner.extras.if_made(RunExtras::end))
         };
-        let UntilEnd { scheduler, depends_on, comes_after, guard: _, this, retired, guards, trace, run_data } =
+        let UntilEnd { scheduler, depends_on, comes_after, this, retired, guards, trace, run_data, .. } =
             until_end;
         if self.waiting.is_timed {
             self.learn(&owner);

@@ -167,15 +167,14 @@ impl<'a> SubmitBuilder<'a> {
         self
     }
 
-    /// Brings a value for the host tasks that [declare](crate::host_task::run_data) its type: a request's URL, its
-    /// span, or the channel for its answer.
+    /// Brings a value for the host tasks that [declare](crate::host_task::run_data) its type: a request's
+    /// URL, its span, or the channel for its answer.
     ///
     /// The run owns the value until a host task takes it, and drops it when it has ended, however it does: on
-    /// another thread, soon. What the submission waits for meanwhile does not matter. It costs one allocation;
-    /// submissions without a value have none.
+    /// another thread, soon. It costs one allocation, and submissions without a value have none.
     ///
-    /// The submission fails with [`InvalidArgument`](crate::ErrorKind::InvalidArgument) if no host task takes the
-    /// value, or they take one of another type; and without a value if they take one.
+    /// The submission fails with [`InvalidArgument`](crate::ErrorKind::InvalidArgument) if no host task takes
+    /// the value, or they take one of another type; and without a value if they take one.
     pub fn run_data<T: Send + 'static>(mut self, value: T) -> Self {
         self.waits.run_data = Some(RunValue::new(value));
         self

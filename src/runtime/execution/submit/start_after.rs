@@ -7,7 +7,7 @@ use tokio::runtime::Handle;
 use wakegraph_hal as hal;
 use wakegraph_hal::{DeviceId, Error, Result};
 
-use crate::runtime::execution::lookout;
+use crate::runtime::execution::long_waits;
 use crate::runtime::execution::run::{Predecessor, Predecessors, Run, with_other_devices};
 use crate::runtime::execution::submission::Event;
 use crate::runtime::execution::submit::builder::Waits;
@@ -152,7 +152,7 @@ pub(crate) fn start_after<O: RunOwner + 'static>(
                 // It may fail without ever being on the queue.
                 run.set_comes_after(order_after.into_iter().chain(queue_order).collect());
                 if run.note_guard() {
-                    lookout::expect_waits();
+                    long_waits::expect();
                 }
                 let starter = Starter { owner: owner.clone(), run: run.clone(), started: false };
                 deferred = Some(Deferred { handle, starter, events, futures });

@@ -1,9 +1,9 @@
 //! A warning of guards that keep submissions from starting for long.
 //!
-//! A submission that waits for a guard waits for a task of the user's, and often that is the very task that awaits
-//! the submission. No device is at fault, so no error ever tells. While submissions wait on the host, a thread looks
-//! at them now and then. So a wait has neither a timer nor an entry of its own, and a submission that does not wait
-//! pays nothing.
+//! A submission that waits for a guard waits for a task of the user's, and often that is the very task that
+//! awaits the submission. No device is at fault, so no error ever tells. While submissions wait on the host,
+//! a thread checks all of them now and then. So a wait has neither a timer nor an entry of its own, and a
+//! submission that does not wait pays nothing.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Weak};
@@ -15,41 +15,41 @@ use crate::runtime::execution::run::{Fence, Run};
 use crate::runtime::resource::device::Device;
 use crate::util::panics::catch_and_log;
 
-/// Time between two looks, and so the shortest wait that is reported. The longest is twice that.
+/// Time between two checks. A wait is reported after one to two of them.
 const PERIOD: Duration = Duration::from_secs(5);
 
 /// Whether the thread is on. One of the standard library, as loom has none for statics.
 static IS_ON: std::sync::atomic::AtomicBool = std::sync::atomic::AtomicBool::new(false);
 
 /// A submission is about to wait on the host: starts the thread, if it is not on.
-pub(crate) fn expect_waits() {
+pub(crate) fn expect() {
     use std::sync::atomic::Ordering::SeqCst;
     if IS_ON.load(SeqCst) || IS_ON.swap(true, SeqCst) {
         return;
     }
-    let look = || {
-        let mut lookout = Lookout::default();
+    let check = || {
+        let mut waits = LongWaits::default();
         loop {
             thread::sleep(PERIOD);
-            if lookout.has_waits() {
+            if waits.check_all() {
                 continue;
             }
-            // A submission that finds the thread on from here on is found by the second look.
+            // A submission that finds the thread on from here on is found by the second check.
             IS_ON.store(false, SeqCst);
-            if !lookout.has_waits() || IS_ON.swap(true, SeqCst) {
+            if !waits.check_all() || IS_ON.swap(true, SeqCst) {
                 return;
             }
         }
     };
-    if let Err(error) = thread::Builder::new().name("wakegraph-lookout".into()).spawn(look) {
+    if let Err(error) = thread::Builder::new().name("wakegraph-long-waits".into()).spawn(check) {
         IS_ON.store(false, SeqCst);
-        tracing::debug!(target: "wakegraph", %error, "no thread looks for long waits");
+        tracing::debug!(target: "wakegraph", %error, "no thread checks for long waits");
     }
 }
 
-/// The guards that submissions waited for at the last look, by address.
+/// The guards that submissions waited for at the last check, by address.
 #[derive(Default)]
-struct Lookout(HashMap<usize, KnownGuard>);
+struct LongWaits(HashMap<usize, KnownGuard>);
 
 struct KnownGuard {
     /// Keeps the fence from being used for another guard, so that its address says which one it is.
@@ -64,20 +64,20 @@ struct WaitedFor {
     count: usize,
 }
 
-impl Lookout {
-    /// Looks once, and reports. Returns whether a submission waits for a guard.
-    fn has_waits(&mut self) -> bool {
+impl LongWaits {
+    /// Checks all devices, and reports. Returns whether a submission waits for a guard.
+    fn check_all(&mut self) -> bool {
         let mut found = false;
         catch_and_log("a listener of warnings", || {
             let waits = waits(&Device::opened());
             found = !waits.is_empty();
-            self.look(waits).iter().for_each(WaitedFor::warn);
+            self.check(waits).iter().for_each(WaitedFor::warn);
         });
         found
     }
 
-    /// Takes in what submissions wait for now. Returns what they already waited for at the last look, once.
-    fn look(&mut self, mut waits: HashMap<usize, WaitedFor>) -> Vec<WaitedFor> {
+    /// Takes in what submissions wait for now. Returns what they already waited for at the last check, once.
+    fn check(&mut self, mut waits: HashMap<usize, WaitedFor>) -> Vec<WaitedFor> {
         self.0.retain(|address, _| waits.contains_key(address));
         let mut long = Vec::new();
         for (address, waited_for) in waits.drain() {
@@ -126,7 +126,7 @@ mod tests {
     use crate::runtime::Graph;
 
     #[test]
-    fn a_guard_is_reported_once_at_the_second_look() {
+    fn a_guard_is_reported_once_at_the_second_check() {
         let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
         runtime.block_on(async {
             let device = Device::open("host:948").unwrap();
@@ -134,29 +134,29 @@ mod tests {
             let mut graph = Graph::new(&device);
             graph.copy(device.buffer::<u32>(4).unwrap(), &host);
             let exec = graph.finalize().unwrap();
-            let mut lookout = Lookout::default();
-            let mut look = || lookout.look(waits(std::slice::from_ref(&device)));
+            let mut long_waits = LongWaits::default();
+            let mut check = || long_waits.check(waits(std::slice::from_ref(&device)));
             for _ in 0..2 {
                 let line = line!() + 1;
                 let guard = host.write().await;
                 let submissions = [exec.submit(), exec.submit()];
-                assert!(look().is_empty());
-                let [long] = &*look() else { panic!("one guard is waited for") };
+                assert!(check().is_empty());
+                let [long] = &*check() else { panic!("one guard is waited for") };
                 assert_eq!(long.count, 2);
                 let text = long.first.progress().unwrap().to_string();
                 assert!(text.contains(&format!("waits for {}", long.guard)), "{text}");
                 assert!(text.contains("a `HostMut` of the host buffer #"), "{text}");
                 assert!(
-                    text.contains(&format!("taken at src/runtime/execution/lookout.rs:{line}:")),
+                    text.contains(&format!("taken at src/runtime/execution/long_waits.rs:{line}:")),
                     "{text}"
                 );
-                assert!(look().is_empty(), "reported once");
+                assert!(check().is_empty(), "reported once");
                 drop(guard);
                 for submission in submissions {
                     submission.await.unwrap();
                 }
             }
-            assert!(look().is_empty());
+            assert!(check().is_empty());
         });
     }
 }
