@@ -329,10 +329,10 @@ mod tests {
             let files = std::fs::read_dir(&folder).unwrap().map(|file| file.unwrap().metadata().unwrap());
             files.map(|file| file.ino()).collect::<Vec<_>>()
         };
-        let first = compile_now("on_disk", source, dialect::CUDA_OPTIONS, 90).unwrap();
+        let first = compile_now("on_disk", source, dialect::cuda_options(source), 90).unwrap();
         let kept = files();
         assert!(!kept.is_empty());
-        let again = compile_now("on_disk", source, dialect::CUDA_OPTIONS, 90).unwrap();
+        let again = compile_now("on_disk", source, dialect::cuda_options(source), 90).unwrap();
         assert_eq!(first, again);
         // A compilation would have replaced the file.
         let now = files();
