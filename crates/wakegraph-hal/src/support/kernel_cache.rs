@@ -2,7 +2,7 @@
 
 use std::fmt::{self, Debug};
 use std::fs::{self, DirBuilder, File, OpenOptions};
-use std::hash::{DefaultHasher, Hash as _, Hasher as _};
+use std::hash::{BuildHasher as _, DefaultHasher, Hash as _, Hasher as _, RandomState};
 use std::io::{self, Read as _, Write as _};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -19,11 +19,13 @@ use crate::{Error, ErrorKind, Result};
 /// Off until it is [enabled](Self::enable), which holds for all devices of the process. A service that starts
 /// with every deployment then compiles each kernel once, and not at every start.
 ///
-/// Kept are the outputs of NVIDIA's and AMD's run-time compilers and of Intel's compiler for Level Zero. OpenCL's
-/// drivers keep what they build themselves. A kernel is found again if its source, the options, the kind of
-/// device and the compiler's version are the same. A file that is cut short, damaged or foreign is compiled
-/// anew and replaced; so are files that cannot be read. A folder that cannot be written, as in a
-/// read-only image, serves what is there. None of this is an error: the log has a warning.
+/// Kept are the outputs of NVIDIA's and AMD's run-time compilers and of Intel's compiler for Level Zero.
+/// OpenCL's drivers keep what they build themselves. A kernel is found again if its source, the options, the
+/// kind of device and the compiler's version are the same. A file that is cut short, damaged or foreign is
+/// compiled anew and replaced; so are files that cannot be read. A folder that cannot be written, as in a
+/// read-only image, serves what is there. None of this is an error: the log has a warning. Not compared are
+/// the version of Intel's compiler, which does not tell it, the updates of one version of NVIDIA's (12.4),
+/// and files that a source includes. Remove the folder when one of these has changed.
 ///
 /// Any number of processes can use the folder at the same time.
 ///
@@ -57,7 +59,8 @@ impl KernelCache {
         Self { folder: folder.into(), limit: 256 << 20 }
     }
 
-    /// A cache in the user's cache directory, in a folder `wakegraph`, which all applications of the user share.
+    /// A cache in the user's cache directory, in a folder `wakegraph`, which all applications of the user
+    /// share.
     ///
     /// # Errors
     /// [`Unavailable`](ErrorKind::Unavailable) if the process has no home directory, as some services.
@@ -71,25 +74,27 @@ impl KernelCache {
     }
 
     /// Sets the most bytes that the folder has. Above, the kernels go that have not been used for the longest
-    /// time. What other processes write counts when this one next looks for kernels to remove.
+    /// time. What other processes write counts when this one next looks for kernels to remove. A kernel of
+    /// more than three quarters of the limit is not kept.
     pub fn limit(self, bytes: u64) -> Self {
         Self { limit: bytes, ..self }
     }
 
     /// Has all devices of the process use this cache from now on, in place of one that was enabled before.
-    /// Makes the folder if it does not exist.
+    /// Makes the folder if it does not exist. A relative path starts at the directory that is current now.
     ///
     /// # Errors
     /// [`Unavailable`](ErrorKind::Unavailable) if the folder cannot be made.
     pub fn enable(self) -> Result<()> {
-        make_folder(&self.folder).map_err(|error| {
+        let made = std::path::absolute(&self.folder).and_then(|folder| make_folder(&folder).map(|()| folder));
+        let folder = made.map_err(|error| {
             let why = format!("the folder {} of the kernel cache cannot be made", self.folder.display());
             Error::new(ErrorKind::Unavailable, why)
                 .help("name a folder that the process can make, or make it before")
                 .caused_by(error)
         })?;
-        let cache =
-            EnabledCache { options: self, bytes: AtomicU64::new(0), has_warned: AtomicBool::new(false) };
+        let options = Self { folder, ..self };
+        let cache = EnabledCache { options, bytes: AtomicU64::new(0), has_warned: AtomicBool::new(false) };
         cache.bytes.store(cache.files().iter().map(|file| file.bytes).sum(), Relaxed);
         *ENABLED.write() = Some(Arc::new(cache));
         Ok(())
@@ -126,7 +131,7 @@ fn make_folder(folder: &Path) -> io::Result<()> {
 
 struct EnabledCache {
     options: KernelCache,
-    /// What the folder has, as far as this process knows.
+    /// Bytes in the folder, as far as this process knows.
     bytes: AtomicU64,
     /// Whether the log has a warning about the folder already.
     has_warned: AtomicBool,
@@ -184,27 +189,40 @@ impl EnabledCache {
     }
 
     fn keep(&self, key: &[&[u8]], code: &[u8]) {
+        let added = (HEADER + code.len()) as u64;
+        // It would remove all others, and then itself.
+        if added > self.room() {
+            return;
+        }
         let path = self.path(key);
         if let Err(error) = write(&path, &[MAGIC, &seal(key, code), code]) {
             return self.warn(&path, &error, "a compiled kernel cannot be kept on disk");
         }
-        let added = (HEADER + code.len()) as u64;
         if self.bytes.fetch_add(added, Relaxed) + added > self.options.limit {
-            self.make_room();
+            self.make_room(self.files());
         }
     }
 
-    /// Removes the files that have not been used for the longest time, until there is room for some more.
-    fn make_room(&self) {
-        let mut files = self.files();
+    /// Bytes that stay when room is made for some more.
+    fn room(&self) -> u64 {
+        self.options.limit / 4 * 3
+    }
+
+    /// Removes those of the cache's files that have not been used for the longest time, until there is room
+    /// for some more.
+    fn make_room(&self, mut files: Vec<CacheFile>) {
         files.sort_by_key(|file| file.used);
         let mut bytes: u64 = files.iter().map(|file| file.bytes).sum();
         for file in files {
-            if bytes <= self.options.limit / 4 * 3 {
+            if bytes <= self.room() {
                 break;
             }
-            // Another process may have removed it.
-            if fs::remove_file(&file.path).is_ok() {
+            let is_gone = match fs::remove_file(&file.path) {
+                Ok(()) => true,
+                // Another process makes room, too.
+                Err(error) => error.kind() == io::ErrorKind::NotFound,
+            };
+            if is_gone {
                 bytes -= file.bytes;
             }
         }
@@ -242,7 +260,14 @@ struct CacheFile {
 }
 
 impl CacheFile {
+    /// None for a file that no cache has made. The user may have others in the folder.
     fn of(entry: &fs::DirEntry) -> Option<Self> {
+        let name = entry.file_name();
+        let (digest, rest) = name.to_str()?.split_once('.')?;
+        let is_digest = digest.len() == 16 && digest.bytes().all(|digit| digit.is_ascii_hexdigit());
+        if !is_digest || rest != EXTENSION && !rest.ends_with(UNFINISHED) {
+            return None;
+        }
         let metadata = entry.metadata().ok().filter(fs::Metadata::is_file)?;
         Some(Self { path: entry.path(), bytes: metadata.len(), used: metadata.modified().ok()? })
     }
@@ -259,18 +284,29 @@ fn read(path: &Path) -> io::Result<Vec<u8>> {
     Ok(contents)
 }
 
+/// The name of a file while it is written. No other write has it: processes in containers often have the same
+/// id, and processes that were forked off have the random numbers of their parent.
+fn unfinished(path: &Path) -> PathBuf {
+    let number = RandomState::new().hash_one(std::process::id());
+    path.with_extension(format!("{number:016x}.{UNFINISHED}"))
+}
+
 /// Writes a file under another name and renames it, so that no process sees a part of it.
 fn write(path: &Path, parts: &[&[u8]]) -> io::Result<()> {
-    static NUMBER: AtomicU64 = AtomicU64::new(0);
-    let number = NUMBER.fetch_add(1, Relaxed);
-    let unfinished = path.with_extension(format!("{}-{number}.{UNFINISHED}", std::process::id()));
-    let written = File::create_new(&unfinished)
-        .and_then(|mut file| parts.iter().try_for_each(|part| file.write_all(part)))
-        .and_then(|()| fs::rename(&unfinished, path));
-    if written.is_err() {
-        fs::remove_file(&unfinished).ok();
+    write_first(&unfinished(path), path, parts)
+}
+
+/// Writes a file under the name `unfinished` first.
+fn write_first(unfinished: &Path, path: &Path, parts: &[&[u8]]) -> io::Result<()> {
+    // A file that is there already is another writer's, and so is its removal.
+    let mut file = File::create_new(unfinished)?;
+    let written = parts.iter().try_for_each(|part| file.write_all(part));
+    drop(file);
+    let renamed = written.and_then(|()| fs::rename(unfinished, path));
+    if renamed.is_err() {
+        fs::remove_file(unfinished).ok();
     }
-    written
+    renamed
 }
 
 #[cfg(test)]
@@ -336,6 +372,12 @@ mod tests {
     }
 
     #[test]
+    fn a_folder_without_a_name_is_refused() {
+        // As from an environment variable that is empty: files would lie in the current directory.
+        assert_eq!(KernelCache::at("").enable().unwrap_err().kind(), ErrorKind::Unavailable);
+    }
+
+    #[test]
     fn damaged_files_are_compiled_again() {
         let cache = TestCache::new(1 << 20);
         let mut random = 1u64;
@@ -379,6 +421,32 @@ mod tests {
     }
 
     #[test]
+    fn processes_that_make_room_at_once_remove_no_more() {
+        let mut cache = TestCache::new(1 << 20);
+        for number in 0..8 {
+            cache.get(number);
+            let then = SystemTime::now() - Duration::from_secs(1000 - number);
+            File::options().write(true).open(cache.path(number)).unwrap().set_modified(then).unwrap();
+        }
+        cache.0.options.limit = 4 * (HEADER as u64 + 150);
+        let (first, second) = (cache.0.files(), cache.0.files());
+        cache.0.make_room(first);
+        let left = cache.0.files().len();
+        assert!((1..8).contains(&left), "{left}");
+        cache.0.make_room(second);
+        assert_eq!(cache.0.files().len(), left);
+    }
+
+    #[test]
+    fn a_kernel_without_room_removes_no_others() {
+        let cache = TestCache::new(1000);
+        cache.get(0);
+        cache.0.keep(&[b"large"], &[0; 2000]);
+        assert_eq!(cache.0.find(&[b"large"]), None);
+        assert!(cache.get(0));
+    }
+
+    #[test]
     fn what_was_used_longest_ago_makes_room() {
         let cache = TestCache::new(8 * (HEADER as u64 + 150));
         for number in 0..8 {
@@ -397,12 +465,17 @@ mod tests {
     #[test]
     fn unfinished_files_of_ended_processes_are_removed() {
         let cache = TestCache::new(1 << 20);
-        let [old, new] = ["1.unfinished", "2.unfinished"].map(|name| cache.0.options.folder.join(name));
+        let [old, new] = ["1.unfinished", "2.unfinished"].map(|end| cache.path(0).with_extension(end));
+        // Somebody else's.
+        let others = ["download.unfinished", "linux.kernel"].map(|name| cache.0.options.folder.join(name));
         let then = SystemTime::now() - Duration::from_secs(7200);
-        File::create(&old).unwrap().set_modified(then).unwrap();
+        for old in [&old, &others[0], &others[1]] {
+            File::create(old).unwrap().set_modified(then).unwrap();
+        }
         File::create(&new).unwrap();
         assert_eq!(cache.0.files().len(), 0);
         assert_eq!([old.exists(), new.exists()], [false, true]);
+        assert!(others.iter().all(|other| other.exists()));
     }
 
     const FOLDER: &str = "WAKEGRAPH_TEST_KERNEL_CACHE";
@@ -416,6 +489,18 @@ mod tests {
         for round in 0..2000 {
             cache.get(round % 64);
         }
+    }
+
+    #[test]
+    fn a_file_that_another_process_writes_stays() {
+        let cache = TestCache::new(1 << 20);
+        let path = cache.path(1);
+        let other = unfinished(&path);
+        assert_ne!(other, unfinished(&path));
+        fs::write(&other, "a part").unwrap();
+        let error = write_first(&other, &path, &[b"mine"]).unwrap_err();
+        assert_eq!(error.kind(), io::ErrorKind::AlreadyExists);
+        assert_eq!((fs::read(&other).unwrap(), path.exists()), (b"a part".to_vec(), false));
     }
 
     #[test]
