@@ -90,7 +90,7 @@ pub trait Memory: Any + Debug + Send + Sync {
     /// No command in flight and no reference writes these bytes of the memory meanwhile.
     unsafe fn read(&self, offset: usize, bytes: &mut [u8]) -> Result<()>;
 
-    /// The backend's own object, where this one stands in front of it.
+    /// Returns the backend's own object, if this one wraps it. That one wraps no other.
     fn wrapped(&self) -> Option<&dyn Memory> {
         None
     }
@@ -107,8 +107,8 @@ impl dyn Memory {
 
 /// A range of bytes of a memory object, which it keeps alive.
 ///
-/// An empty one is for native commands and stream tasks only. In the place of others that would do nothing,
-/// the caller puts an [empty command](crate::Command::Empty), and for a kernel's argument a null pointer.
+/// Only native commands and stream tasks take an empty view. The caller replaces any other command that would
+/// do nothing by an [empty one](crate::Command::Empty), and an empty argument of a kernel by a null pointer.
 #[derive(Clone)]
 pub struct MemoryView {
     memory: Arc<dyn Memory>,

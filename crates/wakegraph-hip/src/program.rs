@@ -257,7 +257,7 @@ mod tests {
 
     const ARCHITECTURE: &str = "gfx1030";
 
-    /// Place where the compiler is installed; it needs no device.
+    /// Runs where the compiler is installed; needs no device.
     #[test]
     fn compiles_the_dialect_and_shows_the_compilers_errors() {
         if hiprtc().is_err() {

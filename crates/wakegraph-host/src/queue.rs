@@ -122,7 +122,7 @@ pub(super) struct HostCommandBuffer {
     device: DeviceId,
     desc: CommandBufferDesc,
     pool: Arc<ThreadPool>,
-    /// Enqueues of the queue follow each other in this serial chain, on any queue.
+    /// Chain in which the enqueues of this command-buffer follow each other, on any queue.
     chain: ChainId,
     state: HostContents,
 }

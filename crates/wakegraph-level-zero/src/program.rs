@@ -310,7 +310,7 @@ mod tests {
     /// A product that every version of the compiler knows: Tiger Lake.
     const PRODUCT: u32 = 0x9a49;
 
-    /// Place where the compiler is installed; it needs no device.
+    /// Runs where the compiler is installed; needs no device.
     #[test]
     fn compiles_the_dialect_and_shows_the_compilers_errors() {
         let compile = |source: &str, language| compile("k", source, language, PRODUCT);

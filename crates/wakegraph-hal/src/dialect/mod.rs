@@ -66,8 +66,11 @@ pub fn cuda_options(source: &str) -> &'static [&'static str] {
 /// Whether the source asks for the same bits on every device, by C's `#pragma STDC FP_CONTRACT OFF`. It holds
 /// for all of the source.
 pub fn is_strict(source: &str) -> bool {
-    let words = ["#pragma", "STDC", "FP_CONTRACT", "OFF"];
-    without_comments(source).lines().any(|line| line.split_whitespace().eq(words))
+    let words = ["pragma", "STDC", "FP_CONTRACT", "OFF"];
+    without_comments(source).lines().any(|line| {
+        // C allows blanks on both sides of the `#`.
+        line.trim_start().strip_prefix('#').is_some_and(|line| line.split_whitespace().eq(words))
+    })
 }
 
 bitflags::bitflags! {
@@ -321,6 +324,7 @@ mod tests {
         let strict = "// A comment.\n  #pragma  STDC FP_CONTRACT OFF // for all kernels\nKERNEL(k, ()) { }";
         assert!(is_strict(strict) && !is_strict("// #pragma STDC FP_CONTRACT OFF\n"));
         assert!(!is_strict("#pragma STDC FP_CONTRACT ON\n"));
+        assert!(is_strict(" # pragma STDC FP_CONTRACT OFF\r\n"));
         assert_eq!((cuda_options(strict), cuda_options("")), (&["--fmad=false"][..], &[][..]));
         assert!(opencl(strict).starts_with("#pragma OPENCL FP_CONTRACT OFF\n"));
         assert!(hip(strict).starts_with("#pragma clang fp contract(off)\n"));

@@ -1,5 +1,5 @@
-//! What errors become on their way between wakegraph and other code: `?` on errors of the standard library,
-//! and the status of an HTTP response.
+//! Conversions of errors between wakegraph and other code: `?` on errors of the standard library, and the
+//! status of an HTTP response.
 
 use std::array::TryFromSliceError;
 use std::char::ParseCharError;
@@ -89,14 +89,14 @@ macro_rules! invalid_argument {
 }
 
 invalid_argument! {
-    ParseIntError: "this is no integer",
-    ParseFloatError: "this is no number",
-    ParseBoolError: "this is neither `true` nor `false`",
-    ParseCharError: "this is no character",
-    Utf8Error: "this is no text",
-    FromUtf8Error: "this is no text",
-    TryFromIntError: "the integer does not fit",
-    TryFromSliceError: "the slice has another length",
+    ParseIntError: "the text is not an integer of the expected type",
+    ParseFloatError: "the text is not a number",
+    ParseBoolError: "the text is neither `true` nor `false`",
+    ParseCharError: "the text is not a single character",
+    Utf8Error: "the bytes are not UTF-8 text",
+    FromUtf8Error: "the bytes are not UTF-8 text",
+    TryFromIntError: "the integer does not fit in the expected type",
+    TryFromSliceError: "the slice does not have the expected length",
 }
 
 /// An error of kind [`HostTaskFailed`](ErrorKind::HostTaskFailed) with this one as its source.

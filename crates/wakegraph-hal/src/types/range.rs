@@ -138,10 +138,11 @@ impl Range {
         (0..counts.iter().product()).map(move |number| range.group_at(unfold(number, counts)))
     }
 
-    /// Replaces the sizes in each dimension. Groups and offset stay.
+    /// Replaces the sizes in each dimension, and adds dimensions for those that are not 1. Groups and offset
+    /// stay.
     #[must_use]
     pub fn resized(self, global: [usize; 3]) -> Self {
-        Self { global, ..self }
+        Self { dimensions: self.dimensions.max(dimensions_named(global, 1) as u8), global, ..self }
     }
 
     /// Work-groups in each dimension.
@@ -197,12 +198,18 @@ impl Range {
     /// Whether this range can be launched at all, on any device.
     ///
     /// # Errors
-    /// [`ErrorKind::InvalidSize`] if the count overflows, or if a work-group does not divide the range.
+    /// [`ErrorKind::InvalidSize`] if the count overflows, if the offset is in a dimension that the range does
+    /// not have, or if a work-group does not divide the range.
     pub fn check(&self) -> Result<()> {
         let invalid = |why: String, help| Err(Error::new(ErrorKind::InvalidSize, why).help(help));
         if self.global.iter().try_fold(1usize, |n, &d| n.checked_mul(d)).is_none() {
             let help = "launch a part of the range at a time";
             return invalid(format!("{self} has more work-items than fit into usize"), help);
+        }
+        // Backends differ in the index that such a dimension has: on some it is 0.
+        if self.offset[self.dimensions()..].iter().any(|&first| first != 0) {
+            let help = "name the sizes of all dimensions in `Range::new`; that of a further one is 1";
+            return invalid(format!("{self} starts in a dimension that it does not have"), help);
         }
         let Some(local) = self.local else { return Ok(()) };
         if local.contains(&0) {
@@ -222,12 +229,11 @@ impl fmt::Display for Range {
         let used = self.dimensions();
         write!(f, "range {:?}", &self.global[..used])?;
         if let Some(local) = self.local {
-            // It may have more dimensions than there are, which is a mistake.
-            let given = local.iter().rposition(|&size| size != 1).map_or(0, |last| last + 1);
-            write!(f, " in groups of {:?}", &local[..used.max(given)])?;
+            // It may have more dimensions than there are, which is a mistake. So may the offset.
+            write!(f, " in groups of {:?}", &local[..used.max(dimensions_named(local, 1))])?;
         }
         if self.offset != [0; 3] {
-            write!(f, " from {:?}", &self.offset[..used])?;
+            write!(f, " from {:?}", &self.offset[..used.max(dimensions_named(self.offset, 0))])?;
         }
         Ok(())
     }
@@ -237,6 +243,11 @@ impl fmt::Display for Range {
 pub(crate) fn unfold(number: usize, size: [usize; 3]) -> [usize; 3] {
     let [x, y] = [size[0].max(1), size[1].max(1)];
     [number % x, number / x % y, number / x / y]
+}
+
+/// Number of dimensions that have to be named, where further ones are `rest`.
+fn dimensions_named(all: [usize; 3], rest: usize) -> usize {
+    all.iter().rposition(|&given| given != rest).map_or(0, |last| last + 1)
 }
 
 pub(super) fn widen<const D: usize>(given: [usize; D], rest: usize) -> [usize; 3] {
@@ -439,6 +450,17 @@ mod tests {
             empty.check().unwrap();
         }
         Range::new([8, 8, 8]).local([2, 4, 8]).starting_at([1]).check().unwrap();
+        let error = Range::linear(4).starting_at([1, 5]).check().unwrap_err();
+        assert!(error.message().starts_with("range [4] from [1, 5] starts in a dimension"), "{error}");
+        Range::new([4, 1]).starting_at([1, 5]).check().unwrap();
+    }
+
+    #[test]
+    fn resized_ranges_have_a_dimension_for_each_size() {
+        let range = Range::linear(0).starting_at([3]);
+        assert_eq!(range.resized([4, 1, 1]), Range::linear(4).starting_at([3]));
+        assert_eq!(range.resized([4, 2, 1]), Range::new([4, 2]).starting_at([3]));
+        assert_eq!(Range::new([1, 1, 1]).resized([4, 1, 1]).dimensions(), 3);
     }
 
     #[test]

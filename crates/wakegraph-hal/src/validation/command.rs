@@ -151,7 +151,8 @@ impl Operands<'_> {
             return Err(error.help("use the buffer copy, read or write that fits where the memory lives"));
         }
         if operand.view.is_empty() {
-            return Err(self.error(ErrorKind::InvalidSize, format_args!("{operand} has 0 bytes")));
+            let error = self.error(ErrorKind::InvalidSize, format_args!("{operand} has 0 bytes"));
+            return Err(error.help("put an empty command in its place"));
         }
         // A copy's host side is plain memory to every device, whichever device pinned it, so that
         // copies between devices can be staged.

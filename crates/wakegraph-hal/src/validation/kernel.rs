@@ -251,7 +251,8 @@ impl<'a> LaunchCheck<'a> {
         let range = &self.launch.range;
         range.check().map_err(|error| self.error(error.kind(), error.message()))?;
         if range.is_empty() {
-            return Err(self.error(ErrorKind::InvalidSize, format_args!("{range} has a dimension of size 0")));
+            let why = format_args!("{range} has a dimension of size 0");
+            return Err(self.error(ErrorKind::InvalidSize, why).help("put an empty command in its place"));
         }
         let capabilities = self.device.capabilities();
         let most = capabilities.max_global_index;

@@ -264,7 +264,7 @@ impl<D: MemoryDevice> Drop for PinnedMemory<D> {
     }
 }
 
-/// Where host memory of another backend begins.
+/// Start of host memory of another backend.
 fn foreign_start<D: MemoryDevice>(memory: &Arc<dyn Memory>) -> Option<NonNull<u8>> {
     let is_foreign = memory.kind() == MemoryKind::Host && memory.downcast_ref::<StreamMemory<D>>().is_none();
     memory.host_ptr().filter(|_| is_foreign)
