@@ -11,7 +11,7 @@ use tokio::runtime::Handle;
 use wakegraph_hal::{Error, ErrorKind, Result};
 
 use crate::service::deadline::Deadline;
-use crate::service::item_queue::{Batch, BatchRunner, Caller, ItemQueue};
+use crate::service::item_queue::{Batch, BatchRunner, Caller, ItemQueue, drop_items};
 use crate::service::pool::ExecutablePool;
 use crate::service::pool_guard::PoolGuard;
 use crate::util::panics;
@@ -73,7 +73,11 @@ where
             };
             match slot {
                 Ok(slot) => drop(tokio::spawn(run_and_answer(self.runner.run.clone(), slot, batch))),
-                Err(error) => answer(batch.callers, Err(error)),
+                Err(error) => {
+                    let Batch { items, callers, count: _count, .. } = batch;
+                    answer(callers, Err(error));
+                    drop_items(items);
+                }
             }
         }
     }
@@ -99,7 +103,7 @@ async fn run_and_answer<T, I, R, Fut>(
     let Batch { count: _count, items, mut callers, deadline } = batch;
     // They may have gone since the batch was put together.
     if callers.iter().all(Caller::is_closed) {
-        return;
+        return drop_items(items);
     }
     let results = {
         let results = pin!(run_batch(run, slot.with_deadline(deadline), items, callers.len()));

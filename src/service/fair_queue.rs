@@ -102,15 +102,30 @@ impl<V> FairQueue<V> {
     /// Takes a request out that is no longer interested. None if it has had its turn. The last request
     /// of a key takes time in proportion to the keys.
     pub(crate) fn remove(&mut self, position: Position) -> Option<V> {
-        let value = self.classes[position.priority as usize].remove(position)?;
+        let class = &mut self.classes[position.priority as usize];
+        let value = class.remove(position)?;
+        if class.is_empty() {
+            class.passed_over = 0;
+        }
         self.len -= 1;
         Some(value)
+    }
+
+    /// Takes all requests out. Their positions are not used again: those who wait may still hold them.
+    pub(crate) fn take_all(&mut self) -> Self {
+        let rest = Self { arrivals: self.arrivals, ..Self::default() };
+        std::mem::replace(self, rest)
     }
 
     /// All requests, in no order.
     pub(crate) fn iter(&self) -> impl Iterator<Item = &V> {
         let lists = self.classes.iter().flat_map(|class| class.by_key.values().chain([&class.keyless]));
         lists.flatten().map(|(_, value)| value)
+    }
+
+    /// All requests, in the order of their turns.
+    pub(crate) fn into_values(mut self) -> impl Iterator<Item = V> {
+        std::iter::from_fn(move || self.pop())
     }
 
     pub(crate) fn len(&self) -> usize {
@@ -251,6 +266,21 @@ mod tests {
     }
 
     #[test]
+    fn turns_do_not_count_for_a_request_that_comes_later() {
+        let mut queue = FairQueue::default();
+        let gone = queue.push(Priority::Low, 0, "gone");
+        for _ in 0..PASSED_OVER {
+            queue.push(Priority::High, 0, "high");
+            assert_eq!(queue.pop(), Some("high"));
+        }
+        assert_eq!(queue.peek(), Some(&"gone"));
+        assert_eq!(queue.remove(gone), Some("gone"));
+        queue.push(Priority::Low, 0, "low");
+        queue.push(Priority::High, 0, "high");
+        assert_eq!(drain(&mut queue), ["high", "low"]);
+    }
+
+    #[test]
     fn keys_take_turns() {
         let mut queue = FairQueue::default();
         for value in ["a1", "a2", "a3"] {
@@ -281,6 +311,15 @@ mod tests {
         assert_eq!((queue.len(), queue.peek()), (2, Some(&"a")));
         assert_eq!(drain(&mut queue), ["a", "c"]);
         assert!(queue.is_empty());
+    }
+
+    #[test]
+    fn positions_are_not_used_again_once_all_are_taken() {
+        let mut queue = FairQueue::default();
+        let before = queue.push(Priority::Normal, 0, "before");
+        assert_eq!(drain(&mut queue.take_all()), ["before"]);
+        queue.push(Priority::Normal, 0, "after");
+        assert_eq!((queue.remove(before), queue.len()), (None, 1));
     }
 
     #[test]

@@ -1,8 +1,9 @@
 //! The items that wait for a batch: how they come in, leave, and become the next batch.
 //!
-//! An item takes the lock of its queue once, where it comes in. A batch takes it when it is put together and
-//! when it has ended, and an item of a caller that gives up takes it again to leave. No code of the user's
-//! runs under the lock, and no value of the user's is dropped there.
+//! An item that finds others in the queue takes the lock once, where it comes in. One that finds none lets go
+//! of it to look for a slot of its own, and takes it again. A batch takes the lock when it is put together
+//! and when it has ended, and an item of a caller that gives up takes it again to leave. No code of the
+//! user's runs under the lock, and no value of the user's is dropped there.
 
 use std::hash::RandomState;
 use std::pin::pin;
@@ -34,7 +35,7 @@ pub(super) struct ItemQueue<I, R> {
     runner: Arc<dyn BatchRunner<I, R>>,
     drain: Drain,
     state: Mutex<ItemQueueState<I, R>>,
-    /// Notified when an item is added, if there is a delay.
+    /// Notified when an item is added or leaves, if there is a delay.
     more: Notify,
 }
 
@@ -186,11 +187,16 @@ impl<I, R> ItemQueue<I, R> {
     /// An item is in the queue, and with a runtime the first one.
     fn entered(self: &Arc<Self>, runtime: Option<Handle>) {
         self.metrics.entered();
-        if !self.max_delay.is_zero() {
-            self.more.notify_one();
-        }
+        self.changed();
         if let Some(runtime) = runtime {
             self.runner.clone().spawn_puller(self.clone(), &runtime);
+        }
+    }
+
+    /// Items have come or gone: tells the puller if it gathers some.
+    fn changed(&self) {
+        if !self.max_delay.is_zero() {
+            self.more.notify_one();
         }
     }
 
@@ -237,12 +243,12 @@ impl<I, R> ItemQueue<I, R> {
     pub(super) fn abandon(&self) {
         let mut state = self.state.lock();
         state.is_pulled = false;
-        let dropped = std::mem::take(&mut state.items);
+        let dropped = state.items.take_all();
         drop(state);
         self.drain.work_left();
         self.metrics.left(dropped.len());
         self.metrics.given_up(dropped.len());
-        panics::catch_and_log("the drop of an item", || drop(dropped));
+        drop_items(dropped.into_values());
     }
 
     /// Waits until the next batch is as full as it gets, or its time has passed.
@@ -260,15 +266,17 @@ impl<I, R> ItemQueue<I, R> {
         }
     }
 
-    /// Waits until there are items for a full batch, or no more will come.
+    /// Waits until there are items for a full batch, or none at all, or no more will come.
     async fn is_full(&self) {
         loop {
-            let is_full = {
+            let has_gathered = {
                 let state = self.state.lock();
                 let weight = state.items.iter().map(|waiting| waiting.weight).fold(0, u64::saturating_add);
-                state.items.len() >= self.limits.items || weight >= self.limits.weight
+                let is_full = state.items.len() >= self.limits.items || weight >= self.limits.weight;
+                // A slot is not kept for callers who have all left.
+                is_full || state.items.is_empty()
             };
-            if is_full || self.drain.accepts().is_err() {
+            if has_gathered || self.drain.accepts().is_err() {
                 return;
             }
             self.more.notified().await;
@@ -321,12 +329,18 @@ impl<I> BatchLimits<I> {
 }
 
 impl<I, R> WaitingItem<I, R> {
-    /// Tells the caller that the item's time is over. Its drop, which is the user's, may panic.
+    /// Tells the caller that the item's time is over, and drops the item.
     fn refuse_late(self) {
-        panics::catch_and_log("a waker or the drop of an item", || {
-            let _ = self.caller.send(Err(late_in_queue()));
-        });
+        let Self { item, caller, .. } = self;
+        panics::catch_and_log("a waker", || _ = caller.send(Err(late_in_queue())));
+        drop_items([item]);
     }
+}
+
+/// Drops items of callers who have their answers or have gone. The drop of an item is the user's: its panic
+/// harms no other item.
+pub(super) fn drop_items<I>(items: impl IntoIterator<Item = I>) {
+    items.into_iter().for_each(|item| panics::catch_and_log("the drop of an item", || drop(item)));
 }
 
 /// The error of an item whose time is over before it is in a batch.
@@ -390,6 +404,7 @@ impl<I, R> ItemWaiter<'_, I, R> {
         self.queue.drain.work_left();
         self.queue.metrics.left(1);
         self.queue.metrics.given_up(1);
+        self.queue.changed();
         drop(item);
         true
     }

@@ -25,7 +25,9 @@ pub struct Slot {
 }
 
 impl Slot {
-    /// The slot's number, from 0 to one less than there are slots.
+    /// The slot's number, counted from 0 in the order in which slots were added to the pool. A slot that is
+    /// made again keeps its number. Slots of a [device that is added](super::ExecutablePool::add_device) have
+    /// new ones, also where slots of a lost device are gone: then a number may exceed the number of slots.
     pub fn index(&self) -> usize {
         self.index
     }
@@ -163,7 +165,9 @@ impl<T> PoolInner<T> {
     pub(super) fn take_unmade(self: &Arc<Self>) -> Result<Option<Permit<T>>> {
         let mut state = self.state.lock();
         self.drain.accepts()?;
-        Ok(state.table.take_unmade().map(|claim| Permit::new(self, claim)))
+        let claim = state.table.take_unmade();
+        drop(state);
+        Ok(claim.map(|claim| Permit::new(self, claim)))
     }
 
     pub(super) fn close(&self) {

@@ -109,7 +109,8 @@ impl PoolBuilder {
     }
 
     /// Names the pool in metrics; `pool` unless set. Executables that the pool's closure finalizes have this
-    /// name, too, unless [their options](crate::FinalizeOptions::name) name them.
+    /// name, too, unless [their options](crate::FinalizeOptions::name) name them. Those that other threads
+    /// finalize for it, as a cache in a slot does, have none.
     pub fn name(mut self, name: impl Into<String>) -> Self {
         self.name = Some(name.into());
         self
@@ -141,7 +142,8 @@ setters! {
         /// and the scratch memory that their executables use. Memory that existed before a slot was
         /// made and that several slots use, such as weights, counts once. A slot is only made if what the
         /// largest so far has added fits; until then, requests wait for the slots that there are. One that
-        /// turns out not to fit is dropped, and its request is the next to get a slot.
+        /// turns out not to fit is dropped, and its request is the next to get a slot. A device that is added
+        /// to the pool several times has the limit each time.
         ///
         /// A first slot that does not fit by itself is an error of kind
         /// [`OutOfMemory`](crate::ErrorKind::OutOfMemory) for the request that needed it.
@@ -357,7 +359,8 @@ pub struct AcquireBuilder<'a, T> {
 impl<T: Send + 'static> AcquireBuilder<'_, T> {
     /// Sets how urgent the request is among those that wait for a slot. The most urgent one has its turn, but
     /// after 32 turns in which less urgent ones were passed over, one of these has it. How urgent the slot's
-    /// work is on its device is decided where its executable is [finalized](crate::FinalizeOptions::priority).
+    /// work is on its device is decided where its executable is
+    /// [finalized](crate::FinalizeOptions::priority).
     pub fn priority(mut self, priority: Priority) -> Self {
         self.ask.priority = priority;
         self

@@ -20,7 +20,7 @@ use crate::service::pool_guard::PoolGuard;
 /// `poll_ready` reserves the slot: the service is ready when it has one, so layers such as
 /// load-shed and timeout see when there is none. When the pool's queue is full, the service is
 /// ready to refuse: the call gives [`Overloaded`](ErrorKind::Overloaded) at once. `poll_ready`
-/// fails only when all devices of the pool are lost.
+/// fails only while all devices of the pool are lost.
 ///
 /// A clone has no slot reserved. Dropping the service gives a reserved slot back.
 pub struct PoolService<T: Send + 'static, F> {
@@ -100,12 +100,13 @@ where
                     let slot = ready!(waiting.get_mut().poll_unpin(cx));
                     self.reservation = Reservation::Ready(slot);
                 }
-                Reservation::Ready(Err(error)) if error.kind() == ErrorKind::DeviceLost => {
+                Reservation::Ready(Err(error))
+                    if error.kind() == ErrorKind::DeviceLost && self.pool.status().slots == 0 =>
+                {
                     let error = error.clone();
-                    if self.pool.status().slots == 0 {
-                        return Poll::Ready(Err(error.into()));
-                    }
-                    return Poll::Ready(Ok(()));
+                    // A device may be added: the next poll asks again.
+                    self.reservation = Reservation::None;
+                    return Poll::Ready(Err(error.into()));
                 }
                 Reservation::Ready(_) => return Poll::Ready(Ok(())),
             }

@@ -372,6 +372,26 @@ fn a_delay_needs_a_timer() {
 }
 
 #[test]
+fn a_delay_keeps_no_slot_for_callers_that_have_gone() {
+    run(async {
+        let (device, _) = manual("fake");
+        let pool = pool(&device, 1);
+        pool.warm_up().await.unwrap();
+        let batcher = pool.batcher().max_delay(Duration::from_secs(86_400));
+        let batcher = batcher.build(async |_slot, items: Vec<u32>| Ok(items));
+        let mut call = Box::pin(batcher.call(1));
+        assert!(poll_once(&mut call).is_pending());
+        while pool.status().idle > 0 {
+            tokio::task::yield_now().await;
+        }
+        yield_often().await;
+        drop(call);
+        yield_often().await;
+        assert_eq!((batcher.waiting(), pool.status().idle), (0, 1));
+    });
+}
+
+#[test]
 fn a_lost_device_resolves_all_callers() {
     run(async {
         let manual = Manual::new(2, 100);
@@ -409,6 +429,26 @@ fn a_runtime_that_shuts_down_resolves_callers_elsewhere() {
         next.await.unwrap()
     });
     assert_eq!(next.unwrap(), 30);
+}
+
+#[test]
+fn a_call_of_an_ended_runtime_takes_no_item_away() {
+    let (device, _) = manual("fake");
+    let pool = pool(&device, 1);
+    let batcher = Batcher::new(&pool, 8, async |_slot, items: Vec<u32>| Ok(items));
+    let held = run(async { pool.acquire().await.unwrap() });
+    let mut ended = Box::pin(batcher.call(1));
+    // The task that waits for a slot ends with this runtime.
+    run(async { assert!(poll_once(&mut ended).is_pending()) });
+    assert_eq!(batcher.waiting(), 0);
+    run(async {
+        let mut next = Box::pin(batcher.call(2));
+        assert!(poll_once(&mut next).is_pending());
+        drop(ended);
+        assert_eq!(batcher.waiting(), 1);
+        drop(held);
+        assert_eq!(next.await.unwrap(), 2);
+    });
 }
 
 #[test]

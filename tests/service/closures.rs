@@ -74,6 +74,23 @@ fn a_result_too_few_may_panic_in_its_drop() {
 }
 
 #[test]
+fn an_item_without_a_slot_may_panic_in_its_drop() {
+    must_end(|| {
+        run(async {
+            let fails = || wakegraph::Error::new(ErrorKind::Driver, "fails");
+            let pool: ExecutablePool<()> = ExecutablePool::new(1, move |_| Err(fails()));
+            let batcher = Batcher::new(&pool, 1, async |_slot, items: Vec<Option<PanicsOnDrop>>| {
+                Ok(items.into_iter().map(std::mem::forget).collect::<Vec<()>>())
+            });
+            let (first, second) = tokio::join!(batcher.call(Some(PanicsOnDrop)), batcher.call(None));
+            for result in [first, second] {
+                assert_eq!(result.unwrap_err().kind(), ErrorKind::Driver);
+            }
+        });
+    });
+}
+
+#[test]
 fn each_slot_runs_once_to_warm_up() {
     must_end(|| {
         run(async {

@@ -14,7 +14,7 @@ use tokio::time::Instant;
 use wakegraph::service::{Batcher, ExecutablePool};
 use wakegraph::{Error, ErrorKind, Graph, HostBuffer, Range};
 
-use crate::common::{Count, host, manual, pool, yield_often};
+use crate::common::{Count, PanicsOnDrop, host, manual, poll_once, pool, yield_often};
 use crate::support::must_end;
 
 /// Runs a test whose time passes when all tasks wait.
@@ -186,6 +186,29 @@ fn a_batch_runs_without_items_whose_time_is_over() {
         assert_eq!((first.await.unwrap().unwrap(), last.await.unwrap().unwrap()), (1, 3));
         assert_late(&late.await.unwrap().unwrap_err(), "while the item waited for its batch");
         assert_eq!(*batches.lock(), [vec![1, 3]]);
+    });
+}
+
+#[test]
+fn a_late_item_may_panic_in_its_drop() {
+    must_end(|| {
+        run_paused(async {
+            let (device, _) = manual("fake");
+            let pool = pool(&device, 1);
+            let batcher = Batcher::new(&pool, 8, async |_slot, items: Vec<Option<PanicsOnDrop>>| {
+                Ok(items.into_iter().map(std::mem::forget).collect::<Vec<()>>())
+            });
+            let held = pool.acquire().await.unwrap();
+            let mut late = Box::pin(batcher.prepare().deadline(soon()).call(Some(PanicsOnDrop)));
+            assert!(poll_once(&mut late).is_pending());
+            let mut other = Box::pin(batcher.call(None));
+            assert!(poll_once(&mut other).is_pending());
+            // No caller has its turn in between: the batch itself leaves the late item out.
+            tokio::time::advance(Duration::from_secs(2)).await;
+            drop(held);
+            other.await.unwrap();
+            assert_late(&late.await.unwrap_err(), "while the item waited for its batch");
+        });
     });
 }
 

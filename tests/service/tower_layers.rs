@@ -78,6 +78,22 @@ fn a_full_queue_refuses_the_call_and_not_the_service() {
 }
 
 #[test]
+fn a_device_that_is_added_makes_the_service_ready_again() {
+    run(async {
+        let ((lost, control), (other, _)) = (manual("gpu"), manual("gpu"));
+        let builder = ExecutablePool::builder().device(&lost, 1);
+        let pool = builder.build(|slot| Ok((fill(&slot.device()?, 4)?, ())));
+        pool.warm_up().await.unwrap();
+        let mut service = pool.service(async |_slot, input: u32| -> Result<u32> { Ok(input) });
+        control.lose_device();
+        let Err::<_, Error>(error) = service.ready().await else { panic!("no slot is left") };
+        assert_eq!(error.kind(), ErrorKind::DeviceLost);
+        pool.add_device(&other, 1);
+        assert_eq!(service.ready().await.unwrap().call(7).await.unwrap(), 7);
+    });
+}
+
+#[test]
 fn a_batcher_is_a_service() {
     run(async {
         let (device, _) = manual("fake");

@@ -159,8 +159,10 @@ impl RunSourceMetrics {
     /// A submission is refused before it becomes a run.
     pub(crate) fn refused(&self, why: ErrorKind) {
         if let Some(handles) = &self.0 {
-            handles.runs.increment(1);
-            handles.run_failed(why);
+            tell_recorder(|| {
+                handles.runs.increment(1);
+                handles.run_failed(why);
+            });
         }
     }
 
@@ -191,7 +193,8 @@ impl RunHandles {
     }
 }
 
-/// Tells the recorder what has ended, say. It is the user's: its panic must not keep a run from ending.
+/// Tells the recorder what has ended, say. It is the user's: its panic must neither keep a run from ending
+/// nor come out of a submission.
 fn tell_recorder(tell: impl FnOnce()) {
     catch_and_log("a recorder of metrics", tell);
 }
@@ -330,8 +333,8 @@ impl Drop for HostTaskTimer {
     }
 }
 
-/// The metrics of a pool or batcher: of the requests that wait in its queue, of slots and of batches. Empty where
-/// no recorder listens.
+/// The metrics of a pool or batcher: of the requests that wait in its queue, of slots and of batches. Empty
+/// where no recorder listens.
 pub(crate) struct QueueMetrics(Option<QueueHandles>);
 
 struct QueueHandles {
@@ -426,7 +429,7 @@ pub(crate) struct Tally {
 
 impl Tally {
     fn new(gauge: &Gauge, amount: f64) -> Self {
-        gauge.increment(amount);
+        tell_recorder(|| gauge.increment(amount));
         Self { gauge: gauge.clone(), amount }
     }
 
