@@ -4,7 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::future::Future;
 use std::pin::pin;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::task::{Context, Poll, Waker};
 
 use metrics::{
@@ -126,7 +126,66 @@ fn runs_end_although_a_recorder_panics() {
             control.complete_all();
             assert!(submission.is_finished());
         }
+        let refused = exec.prepare().run_data(1u32).submit();
+        assert!(refused.is_finished());
     });
+}
+
+/// A recorder whose gauges ask a pool for its state when they go up.
+#[derive(Clone)]
+struct Asking(Arc<OnceLock<ExecutablePool<()>>>);
+
+impl GaugeFn for Asking {
+    fn increment(&self, _: f64) {
+        self.0.get().into_iter().for_each(|pool| _ = pool.status());
+    }
+
+    fn decrement(&self, _: f64) {}
+
+    fn set(&self, _: f64) {}
+}
+
+impl Recorder for Asking {
+    fn describe_counter(&self, _: KeyName, _: Option<Unit>, _: SharedString) {}
+
+    fn describe_gauge(&self, _: KeyName, _: Option<Unit>, _: SharedString) {}
+
+    fn describe_histogram(&self, _: KeyName, _: Option<Unit>, _: SharedString) {}
+
+    fn register_counter(&self, _: &Key, _: &Metadata<'_>) -> Counter {
+        Counter::noop()
+    }
+
+    fn register_gauge(&self, _: &Key, _: &Metadata<'_>) -> Gauge {
+        Gauge::from_arc(Arc::new(self.clone()))
+    }
+
+    fn register_histogram(&self, _: &Key, _: &Metadata<'_>) -> Histogram {
+        Histogram::noop()
+    }
+}
+
+/// A pool that told a recorder under its lock would hang here.
+#[test]
+fn a_recorder_may_ask_the_pool() {
+    let asked = Asking(Arc::default());
+    let pool = metrics::with_local_recorder(&asked, || {
+        let (device, _) = FakeDevice::open(FakeOptions::new().name("fake:9"));
+        let device = Device::from_hal(device);
+        ExecutablePool::new(2, move |_| {
+            let mut graph = Graph::new(&device);
+            graph.fill(&device.buffer::<u32>(4)?, 1);
+            Ok((graph.finalize()?, ()))
+        })
+    });
+    assert!(asked.0.set(pool.clone()).is_ok());
+    let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+    runtime.block_on(async {
+        pool.warm_up().await.unwrap();
+        drop(pool.acquire().await.unwrap());
+        drop(pool.try_acquire().unwrap());
+    });
+    assert_eq!(pool.status().idle, 2);
 }
 
 #[test]

@@ -1,11 +1,14 @@
 //! Names of executables, and places in the source, where people read of them.
 
 use std::sync::Arc;
+use std::time::Duration;
 
+use futures::FutureExt as _;
 use wakegraph::service::ExecutablePool;
 use wakegraph::{Error, ErrorKind, ExecutableGraph, FinalizeOptions, Graph, Range, read};
 
 use crate::common::{current_thread, device, held_kernel, raw};
+use crate::deadline::paused;
 use crate::support::{Hold, PANIC, silence_expected_panics};
 
 fn named(graph: &Graph, name: &str) -> ExecutableGraph {
@@ -50,6 +53,40 @@ fn a_refused_submission_names_the_executable() {
         device.shutdown(std::time::Duration::MAX).await.unwrap();
         let error = failure(&exec).await;
         assert_eq!((error.kind(), error.executable()), (ErrorKind::Unavailable, Some("embedder")), "{error}");
+    });
+}
+
+#[test]
+fn what_cannot_start_or_hangs_names_the_executable() {
+    let device = device();
+    let host = device.host_buffer::<u32>(4).unwrap();
+    let mut graph = Graph::new(&device);
+    graph.host_task((read(&host),), async |_| ());
+    let exec = named(&graph, "embedder");
+    let error = exec.submit().now_or_never().expect("outside tokio").unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::InvalidOperation, "{error}");
+    assert_eq!(error.executable(), Some("embedder"), "{error}");
+    paused().block_on(async {
+        let guard = host.write().await;
+        let mut submission = exec.prepare().watchdog(Duration::from_secs(1)).submit();
+        let error = (&mut submission).await.unwrap_err();
+        assert_eq!((error.kind(), error.executable()), (ErrorKind::Stalled, Some("embedder")), "{error}");
+        drop(guard);
+        submission.await.unwrap();
+    });
+}
+
+#[test]
+fn a_refused_update_names_the_executable() {
+    current_thread().block_on(async {
+        let mut graph = Graph::new(&device());
+        let task = graph.host_task((), async |()| ()).id();
+        for updatable in [false, true] {
+            let options = FinalizeOptions::new().name("embedder").updatable(updatable);
+            let exec = graph.finalize_with(options).unwrap();
+            let error = exec.update().range(task, Range::linear(1)).apply().await.unwrap_err();
+            assert_eq!(error.executable(), Some("embedder"), "{error}");
+        }
     });
 }
 

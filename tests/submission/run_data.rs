@@ -160,6 +160,21 @@ fn a_value_that_nobody_takes_is_dropped_at_the_end() {
     });
 }
 
+// Also one without a drop, which a host task has kept the access to.
+#[test]
+fn a_value_is_gone_when_its_run_has_ended() {
+    current_thread().block_on(async {
+        let (send, sent) = channel();
+        let mut graph = Graph::new(&device());
+        graph.host_task((run_data::<u32>(),), async move |(number,)| {
+            let _ = send.send(number);
+        });
+        graph.finalize().unwrap().prepare().run_data(4u32).submit().await.unwrap();
+        let number = sent.recv().unwrap();
+        assert_eq!((number.with(|number| *number), number.take()), (None, None));
+    });
+}
+
 #[test]
 fn a_value_may_submit_when_it_is_dropped() {
     struct Submits(Option<(ExecutableGraph, Sender<bool>)>);

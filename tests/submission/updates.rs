@@ -270,6 +270,45 @@ fn a_device_that_refuses_stops_the_update_of_all() {
     });
 }
 
+// A fill and a launch on the first of two devices, the second of which refuses.
+#[test]
+fn idle_commands_come_back_when_an_update_is_taken_back() {
+    in_both_runtimes(|| async {
+        let open = || host::open(HostOptions::new().threads(1)).unwrap();
+        let ((a, _), (b, refuses)) = (faulty_updates(open()), faulty_updates(open()));
+        let (x, y) = (a.buffer_from(&[1u32; 4]).unwrap(), b.buffer_from(&[1u32; 4]).unwrap());
+        let build = |len: usize, n: u32| {
+            let mut graph = Graph::new(&a);
+            let fill = graph.fill(&x.slice(..len).unwrap(), n).id();
+            let launch = graph.launch(mix(n, &x), Range::linear(len)).after([fill]).id();
+            let last = graph.launch(mix(n, &y), Range::linear(4)).after([launch]).id();
+            (graph, [fill, launch, last])
+        };
+        let (graph, [fill, launch, last]) = build(0, 1);
+        let exec = finalize(&graph);
+        let update = |len: usize, value: u32| {
+            let part = x.slice(..len).unwrap();
+            exec.update().fill(fill, &part, value).range(launch, Range::linear(len))
+        };
+        let refused = async |len: usize| {
+            refuses.store(0, Ordering::SeqCst);
+            let error = update(len, 5).launch(last, mix(5, &y)).apply().await.unwrap_err();
+            assert_eq!(error.device(), Some(b.selector()), "{error}");
+            let error = exec.update_from(&build(len, 5).0).await.unwrap_err();
+            assert_eq!(error.device(), Some(b.selector()), "{error}");
+            refuses.store(usize::MAX, Ordering::SeqCst);
+            exec.submit().await.unwrap();
+        };
+        refused(4).await;
+        assert_eq!(x.to_vec().await.unwrap(), [1; 4]);
+        assert_eq!(y.to_vec().await.unwrap(), [mixed(1, &[1]); 4]);
+        update(4, 9).apply().await.unwrap();
+        refused(0).await;
+        assert_eq!(x.to_vec().await.unwrap(), [mixed(9, &[1]); 4]);
+        assert_eq!(y.to_vec().await.unwrap(), [mixed(1, &[1, 1]); 4]);
+    });
+}
+
 #[test]
 fn an_update_that_cannot_be_taken_back_ends_the_executable() {
     in_both_runtimes(|| async {

@@ -75,7 +75,7 @@ impl AnswerTimer {
     /// The error of a submission that is only so far by then.
     pub(crate) fn error(&self, progress: &SubmissionProgress) -> Error {
         let before = self.answer_by.before;
-        let why = format!("the deadline passed, {before:?} of it before the submission: {progress}");
+        let why = format!("the deadline passed; the request was submitted after {before:?}: {progress}");
         progress.locate(Error::new(ErrorKind::DeadlineExceeded, why))
     }
 }

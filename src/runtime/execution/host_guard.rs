@@ -177,7 +177,7 @@ pub struct WriteAccess<T> {
 /// One declared access of a host task: the result of [`read`], [`write()`] or [`run_data`].
 #[diagnostic::on_unimplemented(
     message = "`{Self}` is not an access of a host task",
-    label = "not made by `read` or `write`",
+    label = "not made by `read`, `write` or `run_data`",
     note = "declare what the task uses as `read(&host_buffer)` or `write(&host_buffer)`; device buffers \
             are copied to a host buffer first"
 )]
@@ -282,7 +282,7 @@ impl<T: Send + 'static> HostAccess for RunDataAccess<T> {
 /// `()`.
 #[diagnostic::on_unimplemented(
     message = "`{Self}` is not a list of accesses of a host task",
-    label = "not a tuple of `read(..)` and `write(..)`",
+    label = "not a tuple of `read(..)`, `write(..)` and `run_data()`",
     note = "write `()` for none, `(read(&x),)` with its comma for one, `(read(&x), write(&y))` for more, up \
             to eight"
 )]

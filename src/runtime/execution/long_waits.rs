@@ -5,7 +5,7 @@
 //! a thread checks all of them now and then. So a wait has neither a timer nor an entry of its own, and a
 //! submission that does not wait pays nothing.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Weak};
 use std::thread;
 use std::time::Duration;
@@ -98,9 +98,12 @@ impl LongWaits {
 /// The guards that submissions on these devices wait for, by address.
 fn waits(devices: &[Device]) -> HashMap<usize, WaitedFor> {
     let mut waits: HashMap<usize, WaitedFor> = HashMap::new();
-    for run in devices.iter().flat_map(runs_on).filter(Run::is_behind_guard) {
+    // All of its devices know an executable, and a queue that it is submitted to knows its runs, too.
+    let runs: Vec<_> = devices.iter().flat_map(runs_on).collect();
+    let mut seen = HashSet::new();
+    for run in runs.iter().filter(|run| seen.insert(Arc::as_ptr(run)) && run.is_behind_guard()) {
         let Some(guard) = run.noted_guard() else { continue };
-        let new = WaitedFor { guard: guard.clone(), first: run, count: 0 };
+        let new = WaitedFor { guard: guard.clone(), first: run.clone(), count: 0 };
         waits.entry(Arc::as_ptr(&guard).addr()).or_insert(new).count += 1;
     }
     waits
@@ -129,17 +132,18 @@ mod tests {
     fn a_guard_is_reported_once_at_the_second_check() {
         let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
         runtime.block_on(async {
-            let device = Device::open("host:948").unwrap();
-            let host = device.host_buffer::<u32>(4).unwrap();
+            let [device, other] = ["host:964", "host:965"].map(|name| Device::open(name).unwrap());
+            let host = other.host_buffer::<u32>(4).unwrap();
             let mut graph = Graph::new(&device);
             graph.copy(device.buffer::<u32>(4).unwrap(), &host);
             let exec = graph.finalize().unwrap();
             let mut long_waits = LongWaits::default();
-            let mut check = || long_waits.check(waits(std::slice::from_ref(&device)));
+            let (queue, devices) = (device.queue().unwrap(), [device, other]);
+            let mut check = || long_waits.check(waits(&devices));
             for _ in 0..2 {
                 let line = line!() + 1;
                 let guard = host.write().await;
-                let submissions = [exec.submit(), exec.submit()];
+                let submissions = [exec.submit(), queue.submit(&exec)];
                 assert!(check().is_empty());
                 let [long] = &*check() else { panic!("one guard is waited for") };
                 assert_eq!(long.count, 2);

@@ -1,6 +1,7 @@
 //! Progress of submissions: what to read when one takes long.
 
 use std::fmt::{self, Display};
+use std::sync::Arc;
 
 use wakegraph_hal::Error;
 
@@ -78,8 +79,12 @@ impl SubmissionProgress {
         self.running().next().or_else(find_kept).or_else(|| self.partitions.iter().find(waits))
     }
 
-    /// Adds to the error of a submission that takes too long where it hangs.
+    /// Adds to the error of a submission that takes too long its executable, and where it hangs.
     pub(crate) fn locate(&self, error: Error) -> Error {
+        let error = match &self.executable {
+            Some(name) => error.in_executable(&Arc::from(name.as_str())),
+            None => error,
+        };
         let Some(suspect) = self.suspect() else { return error };
         let error = error.in_partition(suspect.partition);
         let error = match &suspect.device {

@@ -97,11 +97,11 @@ impl RunDataType {
 pub(crate) struct RunValue {
     value: Arc<dyn Any + Send + Sync>,
     kind: RunDataType,
-    /// For the owner of a value that has a drop.
+    /// For the owner.
     take_rest: Option<TakeRest>,
 }
 
-/// Takes out the value, if no host task has. `None` while one uses it.
+/// Takes out the value, if no host task has, and returns it if it has a drop. `None` while one uses it.
 type TakeRest = fn(&(dyn Any + Send + Sync)) -> Option<Option<Box<dyn Send>>>;
 
 /// Where the value is until a host task takes it.
@@ -109,8 +109,8 @@ type Place<T> = Mutex<Option<T>>;
 
 impl RunValue {
     pub(crate) fn new<T: Send + 'static>(value: T) -> Self {
-        let take_rest = mem::needs_drop::<T>().then_some(take_rest::<T> as _);
-        Self { value: Arc::new(Place::new(Some(value))), kind: RunDataType::of::<T>(), take_rest }
+        let value = Arc::new(Place::new(Some(value)));
+        Self { value, kind: RunDataType::of::<T>(), take_rest: Some(take_rest::<T>) }
     }
 
     /// Lends the value to a host task or a run inside this one. It is the owner's to drop.
@@ -126,7 +126,7 @@ impl RunValue {
 
 fn take_rest<T: Send + 'static>(value: &(dyn Any + Send + Sync)) -> Option<Option<Box<dyn Send>>> {
     let rest = value.downcast_ref::<Place<T>>()?.try_lock()?.take();
-    Some(rest.map(|rest| Box::new(rest) as Box<dyn Send>))
+    Some(rest.filter(|_| mem::needs_drop::<T>()).map(|rest| Box::new(rest) as Box<dyn Send>))
 }
 
 impl Drop for RunValue {
@@ -149,7 +149,8 @@ impl Debug for RunValue {
 /// The value that a [submission brings](crate::SubmitBuilder::run_data), as its host tasks get it.
 ///
 /// All host tasks of the run share it. It is there until one of them takes it, and otherwise until the run
-/// has ended, when it is dropped.
+/// has ended, when it is dropped. Where a closure of [`with`](Self::with) uses it at that time, it stays
+/// until it is taken, or the last `RunData` is dropped.
 pub struct RunData<T>(Option<Arc<Place<T>>>);
 
 impl<T> RunData<T> {
@@ -158,7 +159,7 @@ impl<T> RunData<T> {
         Self(None)
     }
 
-    /// Takes the value. `None` if a host task of the run has taken it, or the run has ended.
+    /// Takes the value. `None` if a host task of the run has taken it, or the run has ended and dropped it.
     pub fn take(&self) -> Option<T> {
         self.0.as_ref()?.lock().take()
     }

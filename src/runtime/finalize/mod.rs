@@ -381,7 +381,8 @@ fn append(
         && command.is_idle()
         && let Some(stand_in) = idle::stand_in(kind, command, &recorded, device)?
     {
-        let appended = recording.buffer.append(&stand_in, after)?;
+        let appended = recording.buffer.append(&stand_in, after);
+        let appended = appended.map_err(|error| with_owner(error, command, device))?;
         recording.stand_ins.extend(appended.handle);
         return Ok(appended);
     }

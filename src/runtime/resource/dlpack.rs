@@ -292,9 +292,9 @@ impl Device {
     ///
     /// # Errors
     /// [`InvalidArgument`](ErrorKind::InvalidArgument) for a tensor of another device or type, with gaps
-    /// or in another order, and one that is read-only; [`InvalidSize`](ErrorKind::InvalidSize) for one
-    /// without elements; [`FeatureNotSupported`](ErrorKind::FeatureNotSupported) for a later major
-    /// version of DLPack, and on devices of OpenCL; those of [`import`](Self::import).
+    /// or in another order, and one that is read-only;
+    /// [`FeatureNotSupported`](ErrorKind::FeatureNotSupported) for a later major version of DLPack, and on
+    /// devices of OpenCL; those of [`import`](Self::import).
     ///
     /// # Safety
     /// As for [`import`](Self::import): nothing else uses the elements while a submission may. A tensor that
@@ -360,11 +360,15 @@ unsafe fn dense_len(tensor: &DLTensor) -> Result<usize> {
     if shape.len() != dimensions {
         return Err(invalid("the tensor has no shape".into()));
     }
+    if shape.iter().any(|&extent| extent < 0) {
+        return Err(invalid(format!("the tensor's shape is {shape:?}")));
+    }
+    // Without elements there are no gaps, whatever the strides. Libraries count extents of 0 as 1 in them.
+    if shape.contains(&0) {
+        return Ok(0);
+    }
     let mut len = 1_i64;
     for (index, &extent) in shape.iter().enumerate().rev() {
-        if extent < 0 {
-            return Err(invalid(format!("the tensor's shape is {shape:?}")));
-        }
         if strides.get(index).is_some_and(|&stride| extent > 1 && stride != len) {
             let why = format!("the tensor of the shape {shape:?} is not dense: its strides are {strides:?}");
             return Err(invalid(why).help("copy it to a dense one, by `contiguous()` for example"));
@@ -598,13 +602,15 @@ mod tests {
         refused(ErrorKind::InvalidArgument, "dimensions", &|tensor| tensor.dl_tensor.ndim = -1);
         refused(ErrorKind::InvalidArgument, "null", &|tensor| tensor.dl_tensor.data = ptr::null_mut());
         refused(ErrorKind::InvalidArgument, "aligned", &|tensor| tensor.dl_tensor.byte_offset = 3);
-        // Libraries give tensors without elements a null pointer.
-        let none = theirs(&deletions, |tensor: &mut DLManagedTensorVersioned| {
-            shape(tensor, 0, 0);
-            tensor.dl_tensor.data = ptr::null_mut();
-        });
-        // SAFETY: nothing else uses the tensor.
-        assert!(unsafe { device.import_dlpack::<f32, _>(none) }.unwrap().is_empty());
+        // Libraries give tensors without elements a null pointer, and strides as if there were some.
+        for (without, others) in [(0, 3), (1, 3), (2, 3), (1, i64::MAX)] {
+            let none = theirs(&deletions, |tensor: &mut DLManagedTensorVersioned| {
+                (0..3).for_each(|index| shape(tensor, index, if index == without { 0 } else { others }));
+                tensor.dl_tensor.data = ptr::null_mut();
+            });
+            // SAFETY: nothing else uses the tensor.
+            assert!(unsafe { device.import_dlpack::<f32, _>(none) }.unwrap().is_empty());
+        }
 
         let x = device.buffer::<u8>(6).unwrap();
         for wrong in [&[2, 2][..], &[], &[7], &[usize::MAX, 3], &[0, 6]] {

@@ -77,9 +77,10 @@ impl Future for Applied {
 /// Applies a change now, or takes a turn behind what was submitted so far.
 pub(crate) fn apply(executable: &Arc<ExecutableInner>, change: Result<Change>) -> Applied {
     let _span = tracing::debug_span!(target: "wakegraph::update", "update").entered();
+    let refused = |error| Applied::known(Err(executable.labels.name(error)));
     let (mut change, updatable) = match change.and_then(|change| Ok((change, Updatable::of(executable)?))) {
         Ok(known) => known,
-        Err(error) => return Applied::known(Err(error)),
+        Err(error) => return refused(error),
     };
     loop {
         let last = executable.state.lock().last_in_flight().map(Predecessor::Run);
@@ -89,13 +90,13 @@ pub(crate) fn apply(executable: &Arc<ExecutableInner>, change: Result<Change>) -
         let waits = !updatable.lock().waiting.is_empty();
         // Without a lock, and without wakers that are called later, because it calls code of the user's.
         if !waits && let Err(error) = change.prepare(executable, updatable) {
-            return Applied::known(Err(error));
+            return refused(error);
         }
         match wake_after_locks(|| apply_or_take_turn(executable, updatable, &mut change, waits)) {
             Sequenced::Again => {}
             Sequenced::Applied(result, garbage) => {
                 drop(garbage);
-                return Applied::known(result);
+                return result.map_or_else(refused, |()| Applied::known(Ok(())));
             }
             Sequenced::Wait(handle, predecessors, turn) => {
                 let (sender, receiver) = oneshot::channel();
@@ -185,6 +186,7 @@ async fn apply_after(predecessors: Vec<Predecessor>, deferred: DeferredUpdate) {
         Err(error) => Attempt::Done(Err(error), None),
     };
     let (result, _garbage) = conclude(&executable, updatable, &change, attempt);
+    let result = result.map_err(|error| executable.labels.name(error));
     drop(turn);
     if let Err(Err(error)) = sender.send(result) {
         tracing::warn!(target: "wakegraph::update", %error, "an update failed, and its future was dropped");

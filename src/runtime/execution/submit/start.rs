@@ -44,7 +44,7 @@ pub(super) fn start<O: RunOwner + 'static>(
     let scheduler = match runtime.transpose() {
         Ok(runtime) => runtime.map(|handle| HostScheduler { handle, owner: owner.clone(), run: run.clone() }),
         // `submit` has made sure that there is a runtime.
-        Err(_) => return run.abandon(&needs_tokio(&host_work(template))),
+        Err(_) => return run.abandon(&template.labels.name(needs_tokio(&host_work(template)))),
     };
     let stoppable = template.stoppable.load(Ordering::Relaxed);
     if stoppable > Stoppable::Nothing as u8
@@ -53,7 +53,7 @@ pub(super) fn start<O: RunOwner + 'static>(
         // Kernels end by themselves, so they need no tokio.
         && (stoppable == Stoppable::Loops as u8 || error.kind() == ErrorKind::Unavailable)
     {
-        return run.abandon(&error);
+        return run.abandon(&template.labels.name(error));
     }
     if let Some(scheduler) = &scheduler {
         run.set_scheduler(scheduler.clone());

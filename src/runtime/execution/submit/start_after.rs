@@ -159,7 +159,7 @@ pub(crate) fn start_after<O: RunOwner + 'static>(
             }
             Err(_) => {
                 let why = why_host(template, &futures, starts_late, &native, &order_after, &events);
-                run.abandon(&needs_tokio(&why));
+                run.abandon(&template.labels.name(needs_tokio(&why)));
             }
         }
     }

@@ -26,8 +26,8 @@
 //!
 //! [A page of the guide](crate::guide::timeline) has a picture.
 
-// A timeline is made when the recording ends: from the traces of the runs (`run/report.rs`), and from the times
-// that devices keep. Nothing is measured for it alone.
+// A timeline is made when the recording ends: from the traces of the runs (`run/report.rs`), and from the
+// times that devices keep. Nothing is measured for it alone.
 
 mod chrome;
 mod svg;
