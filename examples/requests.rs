@@ -87,8 +87,9 @@ impl Service {
 
     /// Takes no more requests, and waits for those that it has taken.
     async fn end(&self) -> Result<()> {
+        let start = Instant::now();
         self.pool.drain(GRACE).await?;
-        self.device.shutdown(GRACE).await
+        self.device.shutdown(GRACE.saturating_sub(start.elapsed())).await
     }
 }
 

@@ -3,7 +3,7 @@
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
-features=(cuda half hip level-zero metrics opencl tokio-console test-util)
+features=(cpu-levels cuda half hip level-zero metrics opencl tokio-console tower test-util)
 for ((set = 0; set < 1 << ${#features[@]}; set++)); do
     chosen=()
     for ((at = 0; at < ${#features[@]}; at++)); do

@@ -13,7 +13,7 @@ cat >$dir/Cargo.toml <<END
 name = "oldest"
 edition = "2024"
 [dependencies]
-wakegraph = { path = "$root", features = ["hip", "level-zero", "metrics", "test-util", "tokio-console", "tower"] }
+wakegraph = { path = "$root", features = ["half", "hip", "level-zero", "metrics", "test-util", "tokio-console", "tower"] }
 [workspace]
 END
 cat >$dir/src/lib.rs <<'END'

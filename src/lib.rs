@@ -94,6 +94,7 @@
 //! | `cpu-levels` | versions of CPU kernels for newer x86-64 processors | yes |
 //! | `hip` | AMD GPUs; tested on a simulated GPU, never on hardware | |
 //! | `level-zero` | Intel GPUs; tested on a simulated GPU, never on hardware | |
+//! | `half` | numbers of 16 bits, `f16` and `bf16`: [kernels](guide::kernels#the-portable-c-dialect) | |
 //! | `metrics` | counters, gauges and histograms: [a page](guide::metrics) | |
 //! | `tower` | `tower::Service` for pools and batchers | |
 //! | `tokio-console` | names of tasks in [tokio-console](guide::console) | |

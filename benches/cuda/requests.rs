@@ -1,8 +1,9 @@
-//! Requests of a service, in one process and without HTTP: our pool and batcher beside what services write with
-//! `cudarc`, in which no line is ours.
+//! Requests of a service, in one process and without HTTP: our pool and batcher beside what services write
+//! with `cudarc`, in which no line is ours.
 //!
-//! Clients send one request after the other: 1 KB and one kernel, or 200 KB and three. All contenders take turns,
-//! on the same runtime of eight workers, and every answer is checked. Figures are over a contender's rounds.
+//! Clients send one request after the other: 1 KB and one kernel, or 200 KB and three. All contenders take
+//! turns, on the same runtime of eight workers, and every answer is checked. Figures are over a contender's
+//! rounds.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
@@ -19,7 +20,8 @@ use crate::support::{self, Report, cpu};
 wakegraph::kernel! {
     /// Mixes the bits of each word.
     fn mix(x: &[u32], y: &mut [u32]) {
-        // SAFETY: a work-item uses the elements with its index, and a launch is bounded by the shortest slice.
+        // SAFETY: a work-item uses the elements with its index, and a launch is bounded by the shortest
+        // slice.
         c: unsafe { "KERNEL(mix, (SLICE(const u32, x), SLICE(u32, y))) {
                          u32 word = x[GLOBAL_ID(0)];
                          for (u32 round = 0; round < 16; round++) {

@@ -39,8 +39,8 @@ use wakegraph::{BoxError, Device};
 use crate::app::{App, Options};
 use crate::tones::Tones;
 
-/// How long requests may take to end once the service is told to stop: less than its supervisor waits before
-/// it kills the process.
+/// How long requests may take to end once the service is told to stop, and as long again for its pool and its
+/// device: together less than its supervisor waits before it kills the process.
 const GRACE: Duration = Duration::from_secs(10);
 
 const HELP: &str = "\

@@ -21,8 +21,8 @@ tests!("graph/random_programs":
 
 /// How many programs each test runs, unless the environment says.
 const PROGRAMS: u64 = 110;
-/// How many programs each test runs on a device that an earlier variant has opened: `.ci/run` has some 16 such
-/// variants, which differ only in how the device is used.
+/// How many programs each test runs on a device that an earlier variant has opened: `.ci/run` has some 16
+/// such variants, which differ only in how the device is used.
 const PROGRAMS_OF_ANOTHER_WAY: u64 = 25;
 
 const ONE: Settings = Settings { executables: 1, scratch: false, updates: true, faults: true, control: None };

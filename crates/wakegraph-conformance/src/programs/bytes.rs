@@ -1,4 +1,5 @@
-//! Programs from bytes: also on devices that are polled, and on a fake one that completes work when the program says.
+//! Programs from bytes: also on devices that are polled, and on a fake one that completes work when the
+//! program says.
 
 use std::sync::{LazyLock, OnceLock};
 

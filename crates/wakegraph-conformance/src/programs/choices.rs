@@ -2,7 +2,8 @@
 
 use crate::random::Random;
 
-/// Choices from a generator of random numbers, or from bytes: so a fuzzer, or a test that shrinks its input, chooses.
+/// Choices from a generator of random numbers, or from bytes: so a fuzzer, or a test that shrinks its input,
+/// chooses.
 #[derive(Clone, Debug)]
 pub struct Choices<'b>(Source<'b>);
 

@@ -181,7 +181,8 @@ impl Generator<'_, '_> {
         Step::Fill { to, pattern: (0..size.unwrap_or(1)).map(|_| self.choices.word()).collect() }
     }
 
-    /// A copy between devices or on one, from the host where the kind is 14 or 15, and to the host where it is more.
+    /// A copy between devices or on one, from the host where the kind is 14 or 15, and to the host where it
+    /// is more.
     fn copy(&mut self, kind: usize) -> Step {
         const DEVICES: [usize; ON_DEVICES] = [0, 1, 2, 3];
         const HOST: [usize; BUFFERS - ON_DEVICES] = [4, 5, 6];

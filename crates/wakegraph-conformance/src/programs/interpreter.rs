@@ -263,7 +263,8 @@ impl<'a> Program<'a> {
         self.asked.push(Asked::Update { subject, applied, expected });
     }
 
-    /// Takes a guard of a host buffer, which is held, or waits, until its turn. Or gives it up while it waits.
+    /// Takes a guard of a host buffer, which is held, or waits, until its turn. Or gives it up while it
+    /// waits.
     fn use_guard(&mut self) {
         let buffer = self.choices.within(ON_DEVICES..=BUFFERS - 1);
         let Memory::Host(memory) = self.world.memory[buffer].clone() else { unreachable!() };

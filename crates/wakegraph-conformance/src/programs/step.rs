@@ -1,4 +1,5 @@
-//! The vocabulary of programs: parts of buffers, kernels, and the steps that nodes and commands of queues carry out.
+//! The vocabulary of programs: parts of buffers, kernels, and the steps that nodes and commands of queues
+//! carry out.
 
 use std::fmt::{self, Debug};
 

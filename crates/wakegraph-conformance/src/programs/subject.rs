@@ -295,7 +295,8 @@ impl Subject {
         Draft { update, ..draft }
     }
 
-    /// A kernel that may take the place of another one, on other memory of the device, if some choices find one.
+    /// A kernel that may take the place of another one, on other memory of the device, if some choices find
+    /// one.
     fn elsewhere(&self, old: Kernel, choices: &mut Choices<'_>, mixture: &Mixture) -> Option<Kernel> {
         const CANDIDATES: usize = 12;
         let home = |kernel: Kernel| self.world.homes[kernel.to.buffer];
@@ -374,7 +375,8 @@ fn make_edges(choices: &mut Choices<'_>, graph: &mut Graph, ids: &[NodeId]) -> V
     made
 }
 
-/// The nodes, each behind all that come before it, otherwise as they were added; and for each those before it.
+/// The nodes, each behind all that come before it, otherwise as they were added; and for each those before
+/// it.
 fn order(graph: &Graph, ids: &[NodeId]) -> (Vec<usize>, Vec<BTreeSet<usize>>) {
     let before = |id: &NodeId| graph.predecessors(*id).unwrap().iter().map(|id| id.index()).collect();
     let mut ancestors: Vec<BTreeSet<usize>> = ids.iter().map(before).collect();

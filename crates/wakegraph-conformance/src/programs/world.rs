@@ -186,7 +186,8 @@ impl Form {
     }
 }
 
-/// Indices of a node and of the nodes around it, from the outermost one, with the index of the body between two.
+/// Indices of a node and of the nodes around it, from the outermost one, with the index of the body between
+/// two.
 pub(super) type Place = Vec<usize>;
 
 /// The handles of what can be updated in a graph and in those inside it.
@@ -293,7 +294,8 @@ impl<'w> Builder<'w> {
         Self { world, form, handles: Handles::default(), level: Vec::new() }
     }
 
-    /// Adds a node for each step, and edges beyond those that follow from the accesses, from an earlier to a later one.
+    /// Adds a node for each step, and edges beyond those that follow from the accesses, from an earlier to a
+    /// later one.
     pub(super) fn add(&mut self, graph: &mut Graph, nodes: &[Node], edges: &[(usize, usize)]) -> Vec<NodeId> {
         let mut queues = Vec::new();
         let mut ids: Vec<NodeId> = Vec::new();

@@ -1,4 +1,5 @@
-//! Random executables over the buffers of a round: steps of random programs, among tasks and kernels that fail.
+//! Random executables over the buffers of a round: steps of random programs, among tasks and kernels that
+//! fail.
 //!
 //! Every command and task leaves the elements of a buffer equal to each other, and checks that it
 //! finds them so: a command that runs beside a writer sees a buffer that is half old and half new.

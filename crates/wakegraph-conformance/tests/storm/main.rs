@@ -17,8 +17,8 @@
 //! | `WAKEGRAPH_STORM_TIMEOUT` | after how many seconds the watchdog calls it a hang, 30 unless set |
 //!
 //! A failure names the device and the round's seed, in `storm/host, seed 7`: the environment
-//! `WAKEGRAPH_STORM_SEED=7 WAKEGRAPH_STORM_SUBMISSIONS=1` with the arguments `--exact storm/host` runs that round
-//! alone. Which thread comes first is not in the seed, so it may take several tries.
+//! `WAKEGRAPH_STORM_SEED=7 WAKEGRAPH_STORM_SUBMISSIONS=1` with the arguments `--exact storm/host` runs that
+//! round alone. Which thread comes first is not in the seed, so it may take several tries.
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
 mod executables;
