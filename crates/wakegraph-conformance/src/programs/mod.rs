@@ -2,8 +2,8 @@
 //! dropped among commands of queues and guards, against a model that runs all of it one after the other.
 //!
 //! [`run`] carries out one program. [`Choices`] make it, from a seed or from bytes: the suite runs seeds on
-//! every device, and `tests/programs.rs` and the fuzz target run bytes. The storm, in which no order is known,
-//! takes only the steps of its graphs from here.
+//! every device, and `tests/programs.rs` and the fuzz target run bytes. The storm, in which no order is
+//! known, takes only the steps of its graphs from here.
 //!
 //! | file | what it has |
 //! |---|---|
