@@ -8,7 +8,7 @@ use tower::{BoxError, Service, ServiceBuilder, ServiceExt as _};
 use wakegraph::service::{Batcher, ExecutablePool};
 use wakegraph::{Error, ErrorKind, Result};
 
-use crate::common::{fill, manual, pool, run};
+use crate::common::{fill, host, manual, pool, run};
 use crate::support::Hold;
 
 #[test]
@@ -80,15 +80,19 @@ fn a_full_queue_refuses_the_call_and_not_the_service() {
 #[test]
 fn a_device_that_is_added_makes_the_service_ready_again() {
     run(async {
-        let ((lost, control), (other, _)) = (manual("gpu"), manual("gpu"));
+        let (lost, control) = manual("gpu");
         let builder = ExecutablePool::builder().device(&lost, 1);
         let pool = builder.build(|slot| Ok((fill(&slot.device()?, 4)?, ())));
-        pool.warm_up().await.unwrap();
-        let mut service = pool.service(async |_slot, input: u32| -> Result<u32> { Ok(input) });
+        let mut service = pool.service(async |slot, input: u32| -> Result<u32> {
+            slot.submit().await?;
+            Ok(input)
+        });
+        let call = service.ready().await.unwrap().call(7);
         control.lose_device();
+        assert_eq!(call.await.unwrap_err().kind(), ErrorKind::DeviceLost);
         let Err::<_, Error>(error) = service.ready().await else { panic!("no slot is left") };
         assert_eq!(error.kind(), ErrorKind::DeviceLost);
-        pool.add_device(&other, 1);
+        pool.add_device(&host(), 1);
         assert_eq!(service.ready().await.unwrap().call(7).await.unwrap(), 7);
     });
 }
