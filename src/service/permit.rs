@@ -165,6 +165,9 @@ impl<T> PoolInner<T> {
     pub(super) fn take_unmade(self: &Arc<Self>) -> Result<Option<Permit<T>>> {
         let mut state = self.state.lock();
         self.drain.accepts()?;
+        if let Some(error) = state.table.closed() {
+            return Err(error);
+        }
         let claim = state.table.take_unmade();
         drop(state);
         Ok(claim.map(|claim| Permit::new(self, claim)))
@@ -214,8 +217,9 @@ impl<T> PoolInner<T> {
         answered.extend(std::iter::from_fn(|| state.grant()));
         drop(state);
         self.drain.work_left();
-        drop_values(dropped);
+        // The drop of a slot may take long.
         answered.into_iter().for_each(wake);
+        drop_values(dropped);
     }
 }
 

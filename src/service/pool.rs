@@ -240,7 +240,7 @@ impl<T: Send + 'static> ExecutablePool<T> {
     ///
     /// # Errors
     /// Those of the pool's closure. [`Unavailable`](crate::ErrorKind::Unavailable) when the pool is
-    /// [closed](Self::close).
+    /// [closed](Self::close). Why there is no slot, if there is none.
     ///
     /// # Cancel safety
     /// Cancel safe. Slots that have been made stay, and one that is being made is kept when it is
@@ -276,7 +276,7 @@ impl<T: Send + 'static> ExecutablePool<T> {
         Fut: Future<Output = Result<()>>,
     {
         // A slot that its run has spoilt is not made again and again.
-        for _ in 0..self.status().slots {
+        for _ in 0..self.status().slots.max(1) {
             let Some(permit) = self.inner.take_unmade()? else { break };
             let Some(permit) = permit.make().await? else { break };
             run(PoolGuard::new(permit)).await?;

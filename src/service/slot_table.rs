@@ -246,7 +246,8 @@ impl<T> SlotTable<T> {
         }
         match made {
             Some(made) => place.idle.push((index, made)),
-            None => place.unmade.push(index),
+            // One that was made before is the last to be made again: a warm-up comes to each slot once.
+            None => place.unmade.insert(0, index),
         }
         None
     }
