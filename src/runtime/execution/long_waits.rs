@@ -27,23 +27,27 @@ pub(crate) fn expect() {
     if IS_ON.load(SeqCst) || IS_ON.swap(true, SeqCst) {
         return;
     }
-    let check = || {
-        let mut waits = LongWaits::default();
-        loop {
-            thread::sleep(PERIOD);
-            if waits.check_all() {
-                continue;
-            }
-            // A submission that finds the thread on from here on is found by the second check.
-            IS_ON.store(false, SeqCst);
-            if !waits.check_all() || IS_ON.swap(true, SeqCst) {
-                return;
-            }
-        }
-    };
+    let check = || check_while_any(PERIOD);
     if let Err(error) = thread::Builder::new().name("wakegraph-long-waits".into()).spawn(check) {
         IS_ON.store(false, SeqCst);
         tracing::debug!(target: "wakegraph", %error, "no thread checks for long waits");
+    }
+}
+
+/// Checks now and then, as long as a submission waits for a guard.
+fn check_while_any(period: Duration) {
+    use std::sync::atomic::Ordering::SeqCst;
+    let mut waits = LongWaits::default();
+    loop {
+        thread::sleep(period);
+        if waits.check_all() {
+            continue;
+        }
+        // A submission that finds the thread on from here on is found by the second check.
+        IS_ON.store(false, SeqCst);
+        if !waits.check_all() || IS_ON.swap(true, SeqCst) {
+            return;
+        }
     }
 }
 
@@ -125,6 +129,12 @@ impl WaitedFor {
 
 #[cfg(test)]
 mod tests {
+    use std::fmt::Debug;
+    use std::sync::mpsc;
+
+    use tracing::field::Field;
+    use tracing_subscriber::layer::{Context, Layer, SubscriberExt as _};
+
     use super::*;
     use crate::runtime::Graph;
 
@@ -162,5 +172,43 @@ mod tests {
             }
             assert!(check().is_empty());
         });
+    }
+    /// Passes on the warnings.
+    struct Listener(mpsc::Sender<String>);
+
+    impl<S: tracing::Subscriber> Layer<S> for Listener {
+        fn on_event(&self, event: &tracing::Event<'_>, _: Context<'_, S>) {
+            let mut text = String::new();
+            event.record(&mut |field: &Field, value: &dyn Debug| text += &format!("{field}={value:?} "));
+            self.0.send(text).ok();
+        }
+    }
+
+    #[test]
+    fn the_thread_warns_and_ends() {
+        let device = Device::open("host:966").unwrap();
+        let host = device.host_buffer::<u32>(4).unwrap();
+        let mut graph = Graph::new(&device);
+        graph.copy(device.buffer::<u32>(4).unwrap(), &host);
+        let exec = graph.finalize().unwrap();
+        let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+        let (sender, warnings) = mpsc::channel();
+        runtime.block_on(async {
+            let guard = host.write().await;
+            let submission = exec.submit();
+            let checks = thread::spawn(|| {
+                let listener = tracing_subscriber::registry().with(Listener(sender));
+                tracing::subscriber::with_default(listener, || check_while_any(Duration::from_millis(1)));
+            });
+            // Other tests have guards, too.
+            let is_ours = |text: &String| text.contains("on host:966), taken at src/runtime");
+            let warning = warnings.iter().find(is_ours).unwrap();
+            assert!(warning.contains("submissions=1"), "{warning}");
+            assert!(warning.contains("a guard has kept submissions from starting"), "{warning}");
+            drop(guard);
+            submission.await.unwrap();
+            checks.join().unwrap();
+        });
+        assert_eq!(warnings.iter().filter(|text| text.contains("host:966")).count(), 0, "warned once");
     }
 }
