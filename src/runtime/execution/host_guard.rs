@@ -259,8 +259,19 @@ pub fn run_data<T: Send + 'static>() -> RunDataAccess<T> {
 }
 
 /// A declared use of a run's data, made by [`run_data`].
-#[derive(Clone, Debug)]
 pub struct RunDataAccess<T>(PhantomData<fn() -> T>);
+
+impl<T> Clone for RunDataAccess<T> {
+    fn clone(&self) -> Self {
+        Self(PhantomData)
+    }
+}
+
+impl<T> Debug for RunDataAccess<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("RunDataAccess").field(&std::any::type_name::<T>()).finish()
+    }
+}
 
 impl<T: Send + 'static> HostAccess for RunDataAccess<T> {
     type View = RunData<T>;

@@ -88,7 +88,10 @@ impl Submission {
     /// awaits the submission again waits for its end.
     fn poll_answer_by(&mut self, cx: &mut Context<'_>) -> Poll<Result<()>> {
         let Some(timer) = &mut self.answer_by else { return Poll::Pending };
-        ready!(timer.poll(cx))?;
+        if let Err(error) = ready!(timer.poll(cx)) {
+            self.answer_by = None;
+            return Poll::Ready(Err(error));
+        }
         let Some(timer) = self.answer_by.take() else { return Poll::Pending };
         Poll::Ready(match self.progress() {
             Some(progress) => {
