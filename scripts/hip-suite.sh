@@ -3,7 +3,7 @@
 # crates/wakegraph-hip/tests/hsa_runtime.
 #
 #   scripts/hip-suite.sh                         # what .ci/run runs: most tests on 6.4.3, a part on 5.7.1
-#   scripts/hip-suite.sh all                     # everything on all devices, and the other tests of HIP: an hour
+#   scripts/hip-suite.sh all                     # everything on all devices, and the other tests of HIP: a quarter of an hour
 #   scripts/hip-suite.sh 6.4.3-two-devices 5.7.1 # everything on these devices
 #
 # Needs what scripts/hip.sh fetches. CONFORMANCE names a binary of the suite that is built, beside the examples hsa_runtime and

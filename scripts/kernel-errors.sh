@@ -8,6 +8,13 @@
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
+# Parts of the messages are the compiler's own.
+known=1.95
+if [[ "$(rustc --version)" != "rustc $known."* ]]; then
+    echo "ignored: the messages are known for Rust $known, this is $(rustc --version)"
+    exit 0
+fi
+
 library=$(cargo test --locked --workspace --no-run --message-format json | python3 -c '
 import json, sys
 library = []
