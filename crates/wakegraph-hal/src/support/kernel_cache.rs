@@ -179,7 +179,7 @@ impl EnabledCache {
             }
         };
         let code = contents.strip_prefix(MAGIC).and_then(|rest| rest.split_at_checked(HEADER - MAGIC.len()));
-        if !code.is_some_and(|(found, code)| found == seal(key, code)) {
+        if code.is_none_or(|(found, code)| found != seal(key, code)) {
             tracing::warn!(target: "wakegraph", file = %path.display(),
                 "a compiled kernel on disk is damaged, so it is compiled again");
             return None;
