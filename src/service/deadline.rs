@@ -14,7 +14,7 @@ use crate::runtime::deadline;
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Deadline {
     at: Instant,
-    /// When the request began.
+    /// Time at which the request began.
     since: Instant,
 }
 

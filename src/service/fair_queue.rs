@@ -6,7 +6,7 @@ use std::collections::VecDeque;
 use rustc_hash::FxHashMap;
 use wakegraph_hal::Priority;
 
-/// So many turns of more urgent requests pass before one that is less urgent has its turn.
+/// Turns of more urgent requests before one that is less urgent has its turn.
 const PASSED_OVER: u32 = 32;
 
 /// Requests that wait. Keys of the same priority take turns, so a key with many requests does not

@@ -72,7 +72,7 @@ pub(super) struct ItemAsk {
     pub(super) deadline: Option<Deadline>,
 }
 
-/// What runs batches in the slots of a pool.
+/// A runner of batches in the slots of a pool.
 pub(super) trait BatchRunner<I, R>: Send + Sync {
     /// Runs an item by itself if a slot is free, and gives it back otherwise.
     fn run_alone(&self, item: I, deadline: Option<Deadline>) -> Result<BoxFuture<'static, Result<R>>, I>;
@@ -92,7 +92,7 @@ pub(super) enum EnteredItem<'a, I, R> {
 pub(super) struct Batch<I, R> {
     pub(super) items: Vec<I>,
     pub(super) callers: Vec<Caller<R>>,
-    /// When the last of its callers stops waiting.
+    /// Time at which the last of its callers stops waiting.
     pub(super) deadline: Option<Deadline>,
     /// To be dropped when the callers have their answers.
     pub(super) count: BatchCount<I, R>,

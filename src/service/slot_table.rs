@@ -42,7 +42,7 @@ pub(super) struct Claim<T> {
     pub(super) is_lost: bool,
 }
 
-/// What a lost device leaves behind, to be dropped without a lock.
+/// Remains of a lost device, to be dropped without a lock.
 pub(super) struct Lost<T> {
     pub(super) made: Vec<Box<Made<T>>>,
     /// The pool's handles, so that the device can be opened again.

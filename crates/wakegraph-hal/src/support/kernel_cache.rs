@@ -255,7 +255,7 @@ impl EnabledCache {
 struct CacheFile {
     path: PathBuf,
     bytes: u64,
-    /// When a process found the kernel the last time.
+    /// Time at which a process last found the kernel.
     used: SystemTime,
 }
 

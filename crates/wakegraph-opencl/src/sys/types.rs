@@ -241,7 +241,7 @@ pub(crate) struct cl_mutable_dispatch_arg_khr {
     pub(crate) arg_value: *const c_void,
 }
 
-/// What changes of a recorded kernel. Null pointers leave things as they are.
+/// Changes of a recorded kernel. Null pointers leave things as they are.
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
 pub(crate) struct cl_mutable_dispatch_config_khr {
