@@ -97,8 +97,8 @@ pub trait Memory: Any + Debug + Send + Sync {
 }
 
 impl dyn Memory {
-    /// Returns the memory, or the [one that it wraps](Memory::wrapped), as the type that a backend has for it;
-    /// `None` for memory of others.
+    /// Returns the memory, or the [one that it wraps](Memory::wrapped), as the type that a backend has for
+    /// it; `None` for memory of others.
     pub fn downcast_ref<T: Any>(&self) -> Option<&T> {
         let memory: &dyn Any = self.wrapped().unwrap_or(self);
         memory.downcast_ref()
