@@ -214,7 +214,9 @@ impl<T> PoolInner<T> {
             None => None,
         };
         let mut answered: SmallVec<[Waker; 2]> = SmallVec::new();
-        answered.extend(std::iter::from_fn(|| state.grant()));
+        while let Some(waker) = state.grant() {
+            answered.push(waker);
+        }
         drop(state);
         self.drain.work_left();
         // The drop of a slot may take long.
@@ -408,12 +410,9 @@ impl<T: Send + 'static> Permit<T> {
         Err(Error::new(ErrorKind::OutOfMemory, why).help("raise `memory_limit`, or make smaller slots"))
     }
 
-    /// Makes the slot if it has not been made, on a thread of its own. If the caller gives up
-    /// meanwhile, the finished slot goes back to the pool.
+    /// Makes the slot, on a thread of its own. If the caller gives up meanwhile, the finished slot goes
+    /// back to the pool.
     pub(super) async fn make(self) -> Result<Option<Self>> {
-        if self.made().is_some() {
-            return Ok(self.checked());
-        }
         let made = on_thread(move || self.make_here())?.await;
         made.unwrap_or_else(|_| Err(Error::new(ErrorKind::Bug, "the thread that makes a slot has panicked")))
     }

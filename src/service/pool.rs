@@ -414,18 +414,27 @@ impl<T: Send + 'static> AcquireBuilder<'_, T> {
     /// polled.
     pub async fn acquire(self) -> Result<PoolGuard<T>> {
         let Self { pool, mut ask, deadline } = self;
-        let late = || late(pool);
-        let slot = until(deadline.map(|deadline| deadline.instant()), acquire(pool, &mut ask), late);
-        Ok(slot.await??.with_deadline(deadline))
+        let slot = acquire(pool, &mut ask);
+        match deadline {
+            None => slot.await,
+            Some(deadline) => {
+                let slot = until(Some(deadline.instant()), slot, || late(pool)).await??;
+                Ok(slot.with_deadline(Some(deadline)))
+            }
+        }
     }
 }
 
 async fn acquire<T: Send + 'static>(pool: &Arc<PoolInner<T>>, ask: &mut Ask) -> Result<PoolGuard<T>> {
     loop {
         let permit = pool.permit(ask).await?;
+        let permit = match permit.made() {
+            Some(_) => permit.checked(),
+            None => permit.make().await?,
+        };
         // A slot that turns out not to fit into the memory is none; the request waits for
         // another, and is the next to get one.
-        if let Some(permit) = permit.make().await? {
+        if let Some(permit) = permit {
             take_turn().await;
             return Ok(PoolGuard::new(permit));
         }

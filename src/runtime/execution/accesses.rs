@@ -150,8 +150,8 @@ impl Contested {
         }
     }
 
-    pub(super) fn iter(&self) -> impl Iterator<Item = &UsedAllocation> {
-        self.0.iter().flat_map(|all| all.iter())
+    pub(super) fn all(&self) -> &[UsedAllocation] {
+        self.0.as_ref().map_or(&[], |all| all)
     }
 
     pub(super) fn insert(&mut self, allocation: &Arc<Allocation>, accesses: &MergedAccesses) {

@@ -146,8 +146,8 @@ pub(crate) fn lock<'a>(
     executable: &'a ExecutableInner,
     contested: &'a Contested,
 ) -> Option<(Order<'a>, MutexGuard<'a, ExecutableState>)> {
-    let registers = contested.iter().map(|one| (lock_register(&one.allocation), one)).collect();
-    let order = Order { owner: Some(executable.id), registers };
+    let mut order = Order { owner: Some(executable.id), registers: SmallVec::new() };
+    contested.all().iter().for_each(|one| order.registers.push((lock_register(&one.allocation), one)));
     let state = executable.state.lock();
     state.contested.is_same(contested).then_some((order, state))
 }

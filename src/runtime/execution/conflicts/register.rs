@@ -281,17 +281,19 @@ impl RecordedUses {
         self.take_out(|one| ends_before(one) && covers(one), superseded);
     }
 
-    /// Takes out uses. Most often there is one use or none. `extend` costs more than this loop, also for
-    /// nothing.
+    /// Takes out uses. Most often there is one use or none, which needs no iterator that moves the others up.
     fn take_out(&mut self, is_out: impl Fn(&Use) -> bool, out: &mut Predecessors) {
+        let mut take = |one: Use| match one.by {
+            Predecessor::Fence(fence) if self.spare.is_none() && fence.passed_on().is_empty() => {
+                self.spare = Some(fence);
+            }
+            by => out.push(by),
+        };
         for uses in [&mut self.writing, &mut self.reading] {
-            for one in uses.extract_if(.., |one| is_out(one)) {
-                match one.by {
-                    Predecessor::Fence(fence) if self.spare.is_none() && fence.passed_on().is_empty() => {
-                        self.spare = Some(fence);
-                    }
-                    by => out.push(by),
-                }
+            match uses.len() {
+                0 => {}
+                1 => uses.pop_if(|one| is_out(one)).into_iter().for_each(&mut take),
+                _ => uses.extract_if(.., |one| is_out(one)).for_each(&mut take),
             }
         }
     }

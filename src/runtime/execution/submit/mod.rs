@@ -145,8 +145,9 @@ pub(crate) fn submit_locked(
 
     let mut order_after = Predecessors::new();
     state.fence.take_if(|fence| fence.is_lifted());
-    order_after.extend(state.fence.iter().cloned().map(Predecessor::Fence));
-    order_after.extend(state.last_in_flight().map(Predecessor::Run));
+    let update = state.fence.clone().map(Predecessor::Fence);
+    let last = state.last_in_flight().map(Predecessor::Run);
+    update.into_iter().chain(last).for_each(|one| order_after.push(one));
     order.add_predecessors(&mut order_after, &mut ended);
     check_launched(order_after.iter().chain(&waits.order))?;
     order_after.append(&mut waits.order);
