@@ -42,7 +42,8 @@ struct PriorityClass<V> {
     /// The key that had its turn last, if it has more requests. It goes behind those that come
     /// before its next turn.
     last: Option<u64>,
-    /// Turns of other priorities since one of these requests had its turn, while some waited.
+    /// Turns of other priorities since one of these requests had its turn, while some waited. A request that
+    /// is put back adds as many as it needs for the next turn.
     passed_over: u32,
 }
 
@@ -69,7 +70,7 @@ impl<V> FairQueue<V> {
         Position { priority, key, arrival: self.arrivals }
     }
 
-    /// Puts a request back that had its turn in vain: it has the next one.
+    /// Puts a request back that had its turn in vain: it has the next one, whatever its priority.
     pub(crate) fn put_back(&mut self, position: Position, value: V) {
         self.len += 1;
         self.classes[position.priority as usize].put_back(position, value);
@@ -78,11 +79,14 @@ impl<V> FairQueue<V> {
     /// The request whose turn it is.
     pub(crate) fn pop(&mut self) -> Option<V> {
         let turn = self.turn()?;
-        for (number, class) in self.classes.iter_mut().enumerate() {
-            let is_passed_over = number != turn && !class.is_empty();
-            class.passed_over = if is_passed_over { class.passed_over + 1 } else { 0 };
-        }
         let value = self.classes[turn].pop()?;
+        for (number, class) in self.classes.iter_mut().enumerate() {
+            class.passed_over = match class.is_empty() {
+                true => 0,
+                false if number == turn => class.passed_over.saturating_sub(PASSED_OVER),
+                false => class.passed_over + 1,
+            };
+        }
         self.len -= 1;
         Some(value)
     }
@@ -168,6 +172,8 @@ impl<V> PriorityClass<V> {
         self.last.take_if(|last| *last == key);
         self.turns.retain(|other| *other != key);
         self.turns.push_front(key);
+        // It may have waited that long for the turn that it has had.
+        self.passed_over += PASSED_OVER;
     }
 
     fn push(&mut self, Position { key, arrival, .. }: Position, value: V) {
@@ -345,10 +351,25 @@ mod tests {
         assert_eq!(queue.pop(), Some("a1"));
         queue.put_back(first, "a1");
         queue.put_back(early, "a0");
-        queue.push(Priority::High, 3, "high");
-        assert_eq!((queue.len(), queue.pop()), (5, Some("high")));
         assert_eq!(queue.remove(second), Some("a2"));
-        assert_eq!(drain(&mut queue), ["a0", "b1", "a1"]);
+        assert_eq!((queue.len(), drain(&mut queue)), (3, vec!["a0", "b1", "a1"]));
+    }
+
+    #[test]
+    fn a_request_that_is_put_back_keeps_its_age() {
+        let mut queue = FairQueue::default();
+        let low = queue.push(Priority::Low, 0, "low");
+        for _ in 0..PASSED_OVER {
+            queue.push(Priority::High, 0, "high");
+            assert_eq!(queue.pop(), Some("high"));
+        }
+        queue.push(Priority::High, 0, "high");
+        for _ in 0..2 {
+            assert_eq!(queue.pop(), Some("low"));
+            queue.put_back(low, "low");
+        }
+        queue.push(Priority::Low, 0, "later");
+        assert_eq!(drain(&mut queue), ["low", "high", "later"]);
     }
 
     #[test]

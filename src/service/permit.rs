@@ -88,8 +88,13 @@ enum Entered<'a, T> {
 }
 
 impl<T> PoolInner<T> {
-    /// The right to a slot, when it is this request's turn.
-    pub(super) async fn permit(self: &Arc<Self>, ask: &mut Ask) -> Result<Permit<T>> {
+    /// The right to a slot, when it is this request's turn. A slot that it was given `in_vain` before goes
+    /// back when the request is in the queue again: a drain finds one or the other.
+    pub(super) async fn permit(
+        self: &Arc<Self>,
+        ask: &mut Ask,
+        mut in_vain: Option<Permit<T>>,
+    ) -> Result<Permit<T>> {
         let mut waiter = None;
         poll_fn(|cx| match &mut waiter {
             Some(waiter) => Waiter::poll(waiter, cx),
@@ -97,6 +102,7 @@ impl<T> PoolInner<T> {
                 Entered::Permit(permit) => Poll::Ready(Ok(permit)),
                 Entered::Waiting(new) => {
                     waiter = Some(new);
+                    in_vain = None;
                     Poll::Pending
                 }
             },
@@ -342,14 +348,15 @@ impl<T> Permit<T> {
         self.claim.as_mut()?.made.as_deref_mut()
     }
 
-    /// The permit, unless its slot is on a device that has been lost since: then that device's
-    /// slots are taken out.
-    pub(super) fn checked(mut self) -> Option<Self> {
-        let Some(error) = self.made().and_then(Made::loss) else { return Some(self) };
+    /// Whether the slot has been made, and its device has not been lost since: then that device's slots are
+    /// taken out.
+    pub(super) fn is_usable(&mut self) -> bool {
+        let Some(made) = self.made() else { return false };
+        let Some(error) = made.loss() else { return true };
         if let Some(claim) = &mut self.claim {
             self.pool.lose(claim, error);
         }
-        None
+        false
     }
 
     /// Returns what still uses the slot, so that it cannot go to the next request.
@@ -368,13 +375,10 @@ impl<T> Permit<T> {
 }
 
 impl<T: Send + 'static> Permit<T> {
-    /// Makes the slot if it has not been made, on this thread. None if it does not fit into the
+    /// Makes the slot if it has not been made, on this thread. It stays unmade if it does not fit into the
     /// memory.
-    pub(super) fn make_here(mut self) -> Result<Option<Self>> {
-        let Some(claim) = &mut self.claim else { return Ok(None) };
-        if claim.made.is_some() {
-            return Ok(self.checked());
-        }
+    pub(super) fn make_here(mut self) -> Result<Self> {
+        let Some(claim) = self.claim.as_mut().filter(|claim| claim.made.is_none()) else { return Ok(self) };
         let device = self.pool.state.lock().table.device(claim);
         let slot = Slot { index: claim.index, device };
         let since = ResourceId::unique();
@@ -400,19 +404,19 @@ impl<T: Send + 'static> Permit<T> {
         if fits {
             // Other slots may have waited to see how large this one is.
             self.pool.serve(None);
-            return Ok(Some(self));
+            return Ok(self);
         }
         self.discard();
         if !is_only_one {
-            return Ok(None);
+            return Ok(self);
         }
         let why = format!("a slot of the pool uses {bytes} bytes of device memory, more than its limit");
         Err(Error::new(ErrorKind::OutOfMemory, why).help("raise `memory_limit`, or make smaller slots"))
     }
 
-    /// Makes the slot, on a thread of its own. If the caller gives up meanwhile, the finished slot goes
-    /// back to the pool.
-    pub(super) async fn make(self) -> Result<Option<Self>> {
+    /// As [`make_here`](Self::make_here), on a thread of its own. If the caller gives up meanwhile, the
+    /// finished slot goes back to the pool.
+    pub(super) async fn make(self) -> Result<Self> {
         let made = on_thread(move || self.make_here())?.await;
         made.unwrap_or_else(|_| Err(Error::new(ErrorKind::Bug, "the thread that makes a slot has panicked")))
     }

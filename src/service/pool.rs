@@ -200,7 +200,8 @@ impl<T: Send + 'static> ExecutablePool<T> {
                 // If it turns out not to fit into the memory, no other is made.
                 take = SlotTable::take_made;
             }
-            if let Some(permit) = permit.make_here()? {
+            let mut permit = permit.make_here()?;
+            if permit.is_usable() {
                 return Ok(PoolGuard::new(permit));
             }
         }
@@ -231,8 +232,8 @@ impl<T: Send + 'static> ExecutablePool<T> {
 
     /// A slot that is free and has been made, unless requests wait.
     pub(super) fn try_made(&self) -> Option<PoolGuard<T>> {
-        let permit = self.inner.try_take(SlotTable::take_made).ok().flatten()?;
-        permit.checked().map(PoolGuard::new)
+        let mut permit = self.inner.try_take(SlotTable::take_made).ok().flatten()?;
+        permit.is_usable().then(|| PoolGuard::new(permit))
     }
 
     /// Makes all slots that have not been made yet, one after the other: so that a service finds
@@ -278,7 +279,10 @@ impl<T: Send + 'static> ExecutablePool<T> {
         // A slot that its run has spoilt is not made again and again.
         for _ in 0..self.status().slots.max(1) {
             let Some(permit) = self.inner.take_unmade()? else { break };
-            let Some(permit) = permit.make().await? else { break };
+            let mut permit = permit.make().await?;
+            if !permit.is_usable() {
+                break;
+            }
             run(PoolGuard::new(permit)).await?;
         }
         Ok(())
@@ -426,18 +430,18 @@ impl<T: Send + 'static> AcquireBuilder<'_, T> {
 }
 
 async fn acquire<T: Send + 'static>(pool: &Arc<PoolInner<T>>, ask: &mut Ask) -> Result<PoolGuard<T>> {
+    let mut in_vain = None;
     loop {
-        let permit = pool.permit(ask).await?;
-        let permit = match permit.made() {
-            Some(_) => permit.checked(),
-            None => permit.make().await?,
-        };
-        // A slot that turns out not to fit into the memory is none; the request waits for
-        // another, and is the next to get one.
-        if let Some(permit) = permit {
+        let mut permit = pool.permit(ask, in_vain.take()).await?;
+        if permit.made().is_none() {
+            permit = permit.make().await?;
+        }
+        if permit.is_usable() {
             take_turn().await;
             return Ok(PoolGuard::new(permit));
         }
+        // It does not fit into the memory, or its device is lost: the request is the next to get another.
+        in_vain = Some(permit);
     }
 }
 

@@ -1,6 +1,11 @@
 //! The limit of a pool's device memory.
 
-use std::task::Poll;
+use std::future::Future;
+use std::pin::pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::task::{Context, Poll, Wake, Waker};
+use std::time::Duration;
 
 use wakegraph::service::ExecutablePool;
 use wakegraph::{Buffer, ErrorKind, Graph};
@@ -125,6 +130,41 @@ fn a_slot_that_does_not_fit_is_made_once() {
         assert_eq!((made.get(), pool.status().device_memory), (2, 60));
         drop(first);
         assert_eq!(*pool.try_acquire().unwrap(), 0);
+    });
+}
+
+/// A waker that notes that it was called.
+#[derive(Default)]
+struct Called(AtomicBool);
+
+impl Wake for Called {
+    fn wake(self: Arc<Self>) {
+        self.0.store(true, Ordering::Release);
+    }
+}
+
+#[test]
+fn a_request_that_looks_for_another_slot_holds_a_drain_up() {
+    must_end(|| {
+        run(async {
+            let hold = Hold::new();
+            hold.release_one();
+            let (pool, _) = of_older_memory(2, 1, &hold);
+            let first = pool.acquire().await.unwrap();
+            let (called, mut request) = (Arc::new(Called::default()), Box::pin(pool.acquire()));
+            let waker = Waker::from(called.clone());
+            assert!(request.as_mut().poll(&mut Context::from_waker(&waker)).is_pending());
+            drop(first);
+            hold.open();
+            while !called.0.load(Ordering::Acquire) {
+                std::thread::yield_now();
+            }
+            // Its slot does not fit, and it has not looked yet.
+            let mut drained = pin!(pool.drain(Duration::from_secs(86_400)));
+            assert!(futures::poll!(&mut drained).is_pending());
+            drop(request.await.unwrap());
+            drained.await.unwrap();
+        });
     });
 }
 

@@ -87,12 +87,12 @@ fn memory_stand_in(kind: CommandKind, device: &Device) -> Result<Option<hal::Com
 }
 
 /// A command-buffer as it was recorded, and the commands of it that stand in for idle ones.
-pub(crate) struct Recording {
+pub(crate) struct RecordedBuffer {
     pub(super) buffer: hal::ValidatedCommandBuffer,
     pub(super) stand_ins: SmallVec<[CommandHandle; 2]>,
 }
 
-impl Recording {
+impl RecordedBuffer {
     /// The command-buffer, ready to be enqueued.
     pub(crate) fn finalize(mut self, device: &Device) -> Result<hal::ValidatedCommandBuffer> {
         device.observe(self.buffer.finalize())?;

@@ -40,7 +40,7 @@ use crate::runtime::execution::template::{
     DeviceQueue, PartitionExec, PartitionWork, Partitions, RunTemplate, Stoppable, UpdatableCell,
 };
 use crate::runtime::execution::{conflicts, in_flight};
-use crate::runtime::finalize::idle::Recording;
+use crate::runtime::finalize::idle::RecordedBuffer;
 use crate::runtime::finalize::options::FinalizeOptions;
 use crate::runtime::finalize::updatable::Updatable;
 use crate::runtime::finalize::uses::Uses;
@@ -327,7 +327,7 @@ pub(super) fn record(
     options: &FinalizeOptions,
     scratch: &Places,
     uses: &mut Uses,
-) -> Result<Recording> {
+) -> Result<RecordedBuffer> {
     let in_order = plan.partitions()[partition].in_order;
     let &FinalizeOptions { updatable, profiling, .. } = options;
     // Where another device partition waits for this one, an event has to tell of its end anyway.
@@ -336,7 +336,7 @@ pub(super) fn record(
         device.wake_policy() != WakePolicy::Efficient && !plan.successors(partition).iter().any(is_device);
     let desc = hal::CommandBufferDesc { updatable, in_order, profiling, low_latency };
     let buffer = device.observe(device.hal().create_command_buffer(&desc))?;
-    let mut recording = Recording { buffer, stand_ins: SmallVec::new() };
+    let mut recording = RecordedBuffer { buffer, stand_ins: SmallVec::new() };
     let mut points: Vec<hal::SyncPoint> = Vec::with_capacity(plan.nodes(partition).len());
     let mut after = Vec::new();
     for (position, &node) in plan.nodes(partition).iter().enumerate() {
@@ -366,7 +366,7 @@ struct NodeCommand<'g> {
 }
 
 fn append(
-    recording: &mut Recording,
+    recording: &mut RecordedBuffer,
     device: &Device,
     NodeCommand { kind, command }: NodeCommand<'_>,
     scratch: &Places,
