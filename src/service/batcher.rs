@@ -11,12 +11,9 @@ use wakegraph_hal::{Priority, Result, setters};
 
 use crate::service::batch_run::PoolRunner;
 use crate::service::deadline::{Deadline, until};
-use crate::service::item_queue::{
-    BatchLimits, EnteredItem, ItemAsk, ItemQueue, late_in_batch, late_in_queue,
-};
+use crate::service::item_queue::{BatchLimits, EnteredItem, ItemAsk, ItemQueue};
 use crate::service::pool::{DEFAULT_QUEUE, ExecutablePool};
 use crate::service::pool_guard::PoolGuard;
-use crate::util::metrics::QueueMetrics;
 
 /// Collects the items of many callers into batches, and runs each batch in one slot of a pool.
 ///
@@ -95,9 +92,9 @@ impl<T: Send + 'static, I: Send + 'static> BatcherBuilder<T, I> {
         R: Send + 'static,
     {
         let Self { pool, limits, queue, max_delay } = self;
-        let metrics = QueueMetrics::new("batcher", &pool.inner.name);
+        let name = pool.inner.name.clone();
         let runner = Arc::new(PoolRunner { pool, run });
-        Batcher { queue: Arc::new(ItemQueue::new(limits, queue, max_delay, metrics, runner)) }
+        Batcher { queue: Arc::new(ItemQueue::new(&name, limits, queue, max_delay, runner)) }
     }
 }
 
@@ -236,9 +233,10 @@ impl<I: Send + 'static, R: Send + 'static> CallBuilder<'_, I, R> {
     /// As [`Batcher::call`].
     pub async fn call(self, item: I) -> Result<R> {
         if self.ask.deadline.is_some_and(|deadline| deadline.has_passed()) {
-            return Err(late_in_queue());
+            return Err(self.queue.late_in_queue());
         }
         let end = self.ask.deadline.map(|deadline| deadline.instant());
+        let late_in_batch = || self.queue.late_in_batch();
         match self.queue.enter(&self.ask, item)? {
             EnteredItem::Alone(run, _count) => until(end, run, late_in_batch).await?,
             EnteredItem::Waiting(mut waiter) => match until(end, waiter.answer(), late_in_batch).await {

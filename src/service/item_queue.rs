@@ -26,6 +26,8 @@ use crate::util::panics;
 
 /// The queue of a batcher, without the types of its pool and closure.
 pub(super) struct ItemQueue<I, R> {
+    /// Name of the pool, for errors.
+    pool: String,
     limits: BatchLimits<I>,
     /// Number of items that may wait.
     bound: usize,
@@ -100,19 +102,20 @@ pub(super) struct Batch<I, R> {
 
 impl<I, R> ItemQueue<I, R> {
     pub(super) fn new(
+        pool: &str,
         limits: BatchLimits<I>,
         bound: usize,
         max_delay: Duration,
-        metrics: QueueMetrics,
         runner: Arc<dyn BatchRunner<I, R>>,
     ) -> Self {
         let state = ItemQueueState { items: FairQueue::default(), is_pulled: false, batches: 0 };
         Self {
+            pool: pool.to_owned(),
             limits,
             bound,
             max_delay,
             keys: RandomState::new(),
-            metrics,
+            metrics: QueueMetrics::new("batcher", pool),
             runner,
             drain: Drain::new("batcher"),
             state: Mutex::new(state),
@@ -225,7 +228,10 @@ impl<I, R> ItemQueue<I, R> {
         drop(state);
         self.metrics.left(taken.len() + late.len());
         self.metrics.given_up(late.len());
-        late.into_iter().for_each(WaitingItem::refuse_late);
+        if !late.is_empty() {
+            let error = self.late_in_queue();
+            late.into_iter().for_each(|item| item.refuse(error.clone()));
+        }
         if taken.is_empty() {
             return None;
         }
@@ -300,6 +306,22 @@ impl<I, R> ItemQueue<I, R> {
         self.drain.wait(limit, || self.what_is_left()).await
     }
 
+    /// The error of an item whose time is over before it is in a batch.
+    pub(super) fn late_in_queue(&self) -> Error {
+        let why = "the deadline passed while the item waited for its batch in a slot of the pool";
+        self.with_what_is_left(exceeded(format!("{why} `{}`", self.pool)))
+    }
+
+    /// The error of a caller who stops waiting while the batch runs.
+    pub(super) fn late_in_batch(&self) -> Error {
+        let why = "the deadline passed while the batch of the item ran in a slot of the pool";
+        self.with_what_is_left(exceeded(format!("{why} `{}`", self.pool)))
+    }
+
+    fn with_what_is_left(&self, error: Error) -> Error {
+        self.what_is_left().map_or(error.clone(), |left| error.with_note(&left))
+    }
+
     fn what_is_left(&self) -> Option<String> {
         let state = self.state.lock();
         let (waiting, batches) = (state.items.len(), state.batches);
@@ -329,10 +351,10 @@ impl<I> BatchLimits<I> {
 }
 
 impl<I, R> WaitingItem<I, R> {
-    /// Tells the caller that the item's time is over, and drops the item.
-    fn refuse_late(self) {
+    /// Tells the caller the error, and drops the item.
+    fn refuse(self, error: Error) {
         let Self { item, caller, .. } = self;
-        panics::catch_and_log("a waker", || _ = caller.send(Err(late_in_queue())));
+        panics::catch_and_log("a waker", || _ = caller.send(Err(error)));
         drop_items([item]);
     }
 }
@@ -341,11 +363,6 @@ impl<I, R> WaitingItem<I, R> {
 /// harms no other item.
 pub(super) fn drop_items<I>(items: impl IntoIterator<Item = I>) {
     items.into_iter().for_each(|item| panics::catch_and_log("the drop of an item", || drop(item)));
-}
-
-/// The error of an item whose time is over before it is in a batch.
-pub(super) fn late_in_queue() -> Error {
-    exceeded("the deadline passed while the item waited for its batch")
 }
 
 impl<I, R> Batch<I, R> {
@@ -390,8 +407,11 @@ impl<I, R> ItemWaiter<'_, I, R> {
 
     /// Gives up because of `error`, which holds for an item in a batch.
     pub(super) fn give_up(mut self, error: Error) -> Error {
-        let is_late = error.kind() == ErrorKind::DeadlineExceeded;
-        if self.leave() && is_late { late_in_queue() } else { error }
+        let in_queue = match error.kind() {
+            ErrorKind::DeadlineExceeded => self.queue.late_in_queue(),
+            _ => error.clone(),
+        };
+        if self.leave() { in_queue } else { error }
     }
 
     /// Takes the item out of the queue. Returns whether it was there.
@@ -408,11 +428,6 @@ impl<I, R> ItemWaiter<'_, I, R> {
         drop(item);
         true
     }
-}
-
-/// The error of a caller who stops waiting while the batch runs.
-pub(super) fn late_in_batch() -> Error {
-    exceeded("the deadline passed while the batch of the item ran")
 }
 
 impl<I, R> Drop for ItemWaiter<'_, I, R> {

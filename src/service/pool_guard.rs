@@ -89,7 +89,11 @@ impl<T: Send + 'static> PoolGuard<T> {
     }
 
     fn keep(&self, submission: Submission) -> Submission {
-        self.made().runs.lock().add(submission.event());
+        let run = submission.event();
+        // What was refused has changed nothing, unless the executable or its device is to blame.
+        if !run.run().is_refused() || self.executable().inner.accepts_submissions().is_err() {
+            self.made().runs.lock().add(run);
+        }
         submission
     }
 }

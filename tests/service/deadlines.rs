@@ -97,9 +97,13 @@ fn a_late_host_task_is_named_and_dropped() {
             pool.warm_up().await.unwrap();
             pool.warm_up().await.unwrap();
             let slot = pool.prepare().deadline(soon()).acquire().await.unwrap();
-            let late = slot.submit().await.unwrap_err();
+            let run = slot.submit();
+            let event = run.event();
+            let late = run.await.unwrap_err();
             assert_late(&late, "asks");
             assert!(late.node().is_some_and(|node| node.contains("host task")), "{late}");
+            // Who waits for the end of the run hears the same.
+            assert_eq!(event.wait().await.unwrap_err().to_string(), late.to_string());
             drop(slot);
             while pool.status().idle == 0 {
                 tokio::task::yield_now().await;
@@ -184,7 +188,9 @@ fn a_batch_runs_without_items_whose_time_is_over() {
         control.complete_all();
         let [first, late, last] = calls;
         assert_eq!((first.await.unwrap().unwrap(), last.await.unwrap().unwrap()), (1, 3));
-        assert_late(&late.await.unwrap().unwrap_err(), "while the item waited for its batch");
+        let late = late.await.unwrap().unwrap_err();
+        assert_late(&late, "while the item waited for its batch in a slot of the pool `pool`");
+        assert_late(&late, "items waiting: 3, batches running: 0");
         assert_eq!(*batches.lock(), [vec![1, 3]]);
     });
 }

@@ -51,6 +51,21 @@ fn a_panic_of_the_closure_does_not_cost_a_slot() {
 }
 
 #[test]
+fn a_refused_submission_leaves_the_slot_as_it_was() {
+    run(async {
+        let (device, _) = manual("fake");
+        let made = Count::default();
+        let count = made.clone();
+        let pool = ExecutablePool::new(1, move |_| Ok((fill(&device, 4)?, count.add_one())));
+        let slot = pool.acquire().await.unwrap();
+        let refused = slot.submit_with(|submit| submit.run_data("no host task takes it"));
+        assert_eq!(refused.await.unwrap_err().kind(), ErrorKind::InvalidArgument);
+        drop(slot);
+        assert_eq!((pool.status().idle, *pool.acquire().await.unwrap()), (1, 0));
+    });
+}
+
+#[test]
 fn a_slot_whose_run_failed_is_made_anew() {
     run(async {
         let (device, control) = manual("fake");

@@ -95,8 +95,9 @@ impl Submission {
         let Some(timer) = self.answer_by.take() else { return Poll::Pending };
         Poll::Ready(match self.progress() {
             Some(progress) => {
-                self.cancel();
-                Err(timer.error(&progress))
+                let error = timer.error(&progress);
+                self.wait.run.cancel_late(&error);
+                Err(error)
             }
             None => self.wait.run.result(),
         })

@@ -41,7 +41,8 @@ impl Run {
     /// Nothing of the run has started, and nothing will. The error comes from outside the run: it keeps the
     /// place it names.
     pub(crate) fn abandon(&self, error: &Error) {
-        self.set_failure(&mut self.inner.lock(), Failure::new(error.clone()));
+        let error = self.answered_late(error).unwrap_or_else(|| error.clone());
+        self.set_failure(&mut self.inner.lock(), Failure::new(error));
         if self.slots.is_empty() {
             return self.end_run();
         }
@@ -139,9 +140,12 @@ impl Run {
         }
         let failure = match self.failed_dependency() {
             Some(theirs) => Failure::new(theirs),
-            None => {
-                failure.map(|error| self.locate(template, partition, owner.locate(self.of_deadline(error))))
-            }
+            None => failure.map(|error| {
+                let late = self.answered_late(&error);
+                late.unwrap_or_else(|| {
+                    self.locate(template, partition, owner.locate(self.of_deadline(error)))
+                })
+            }),
         };
         let mut inner = self.inner.lock();
         if !says_enough(&inner, &failure) {

@@ -464,6 +464,21 @@ impl Run {
         nested.iter().for_each(|(_, run)| run.cancel());
     }
 
+    /// [Cancels](Self::cancel) the run because its submission was answered at its deadline, with this error.
+    pub(crate) fn cancel_late(&self, error: &Error) {
+        if !self.is_cancelled() {
+            self.inner.lock().extras.get_or_make().answered_late = Some(error.clone());
+        }
+        self.cancel();
+    }
+
+    /// The error with which the submission was answered, if that is why this one says that the run was
+    /// cancelled.
+    pub(super) fn answered_late(&self, error: &Error) -> Option<Error> {
+        let is_cancelled = error.kind() == ErrorKind::Cancelled;
+        is_cancelled.then(|| self.extra(|extras| extras.answered_late.clone())).flatten()
+    }
+
     /// Devices end what they can stop. For a run whose deadline passes, too, of which nothing else starts
     /// anyway.
     pub(crate) fn stop_devices(&self) {

@@ -295,6 +295,11 @@ impl Run {
         self.number
     }
 
+    /// Whether the submission was refused before it became a run of its executable.
+    pub(crate) fn is_refused(&self) -> bool {
+        self.number == 0
+    }
+
     /// A task that was waiting for the run finds that it has ended.
     pub(crate) fn has_woken(&self) {
         self.metrics.woken();

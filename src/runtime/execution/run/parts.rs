@@ -7,7 +7,7 @@ use futures::task::AtomicWaker;
 use smallvec::SmallVec;
 use tokio::time::Instant;
 use wakegraph_hal as hal;
-use wakegraph_hal::Result;
+use wakegraph_hal::{Error, Result};
 
 use crate::runtime::completion::clock;
 use crate::runtime::execution::host_task::NestedRun;
@@ -133,6 +133,8 @@ fn new_event(device: &Device, profiling: bool) -> Result<Arc<dyn hal::Event>> {
 pub(super) struct RunExtras {
     /// From when on nothing of the run starts any more.
     pub(super) deadline: Option<Instant>,
+    /// The error with which the submission was answered at its deadline, before the run had ended.
+    pub(super) answered_late: Option<Error>,
     /// The task that waits to start the run.
     pub(super) starter: Option<Waker>,
     /// The event that tells of its end in place of its own, if it was launched in a batch.
@@ -185,6 +187,7 @@ impl RunExtras {
     /// Makes them ready for the next run.
     pub(super) fn reset(&mut self) {
         self.deadline = None;
+        self.answered_late = None;
         self.starter = None;
         self.batch_event = None;
         self.failure = None;
