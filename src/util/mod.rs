@@ -7,4 +7,4 @@ pub(crate) mod metrics;
 pub(crate) mod nvtx;
 pub(crate) mod parallel_copy;
 
-pub(crate) use wakegraph_hal::util::{AdaptiveSpin, OnDemand, console, deferred_drop, panics};
+pub(crate) use wakegraph_hal::util::{AdaptiveSpin, OnDemand, TryOnce, console, deferred_drop, panics};

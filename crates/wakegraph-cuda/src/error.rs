@@ -4,8 +4,9 @@
 use std::ffi::{CStr, c_char, c_int};
 use std::ptr;
 
-use wakegraph_hal::support::library::{StartedLibrary, open};
+use wakegraph_hal::support::library::open;
 use wakegraph_hal::support::streams::DriverCodes;
+use wakegraph_hal::util::TryOnce;
 use wakegraph_hal::{Error, ErrorKind, Result};
 
 use super::sys::{
@@ -13,14 +14,14 @@ use super::sys::{
     Driver, call, get,
 };
 
-static DRIVER: StartedLibrary<Driver> = StartedLibrary::new();
+static DRIVER: TryOnce<Driver> = TryOnce::new();
 
 /// The driver, loaded and initialised by the first call that succeeds.
 ///
 /// # Errors
 /// [`Unavailable`](ErrorKind::Unavailable), with the library's name and the remedy.
 pub(super) fn driver() -> Result<&'static Driver> {
-    DRIVER.get_or_start(load)
+    DRIVER.get_or_make(load)
 }
 
 fn load() -> Result<Driver> {

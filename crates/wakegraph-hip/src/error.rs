@@ -3,8 +3,9 @@
 
 use std::ffi::{CStr, c_char, c_int};
 
-use wakegraph_hal::support::library::{StartedLibrary, open};
+use wakegraph_hal::support::library::open;
 use wakegraph_hal::support::streams::DriverCodes;
+use wakegraph_hal::util::TryOnce;
 use wakegraph_hal::{Error, ErrorKind, Result};
 
 use super::release;
@@ -13,7 +14,7 @@ use super::sys::{
     hipErrorInvalidDevice, hipErrorNoDevice, hipErrorNotReady, hipSuccess,
 };
 
-static DRIVER: StartedLibrary<Driver> = StartedLibrary::new();
+static DRIVER: TryOnce<Driver> = TryOnce::new();
 
 /// The oldest version that has all that this backend needs, as the driver counts: 5.5.0.
 const OLDEST: c_int = 50_500_000;
@@ -23,7 +24,7 @@ const OLDEST: c_int = 50_500_000;
 /// # Errors
 /// [`Unavailable`](ErrorKind::Unavailable), with the library's name and the remedy.
 pub(super) fn driver() -> Result<&'static Driver> {
-    DRIVER.get_or_start(load)
+    DRIVER.get_or_make(load)
 }
 
 fn load() -> Result<Driver> {

@@ -3,6 +3,7 @@
 
 pub(crate) mod control_flow;
 pub(crate) mod idle;
+mod kernels;
 pub(crate) mod node_index;
 pub(crate) mod options;
 pub(crate) mod updatable;
@@ -46,6 +47,7 @@ use crate::runtime::finalize::updatable::Updatable;
 use crate::runtime::finalize::uses::Uses;
 use crate::runtime::resource::allocation::{Allocation, View};
 use crate::runtime::resource::device::Device;
+use crate::runtime::resource::kernel::load::load_all;
 use crate::runtime::resource::scratch::{Places, ScratchArena, ScratchMemory};
 use crate::sync::{AtomicU8, AtomicU64};
 use crate::util::attachment::Attached;
@@ -119,6 +121,7 @@ fn build(
     let supported = |id: DeviceId| device_of(id).map_or(CommandKinds::empty(), Device::node_kinds);
     let nodes = graph.present()?;
     let plan = Plan::new(&nodes, supported, &plan_options(options))?;
+    load_all(&kernels::of(graph, &nodes, options.updatable));
 
     let source = Source::new(&nodes, &plan);
     let scratch = match graph.has_scratch() {

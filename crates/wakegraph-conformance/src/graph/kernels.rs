@@ -1,9 +1,11 @@
 //! Kernel nodes: index spaces, arguments, slices.
 #![expect(unsafe_code, reason = "declares device code")]
 
+use std::sync::Arc;
+
 use bytemuck::{Pod, Zeroable};
 use wakegraph::hal::UpdateCapabilities;
-use wakegraph::kernel::KernelCall;
+use wakegraph::kernel::{KernelCall, RawKernel};
 use wakegraph::{Buffer, FinalizeOptions, Graph, Local, Range, kernel};
 
 use crate::kernels::{SOURCE, add, add_last, axpy, indices, lengths, pack};
@@ -12,7 +14,7 @@ use crate::suite::{Need, Setup, lacks, tests};
 tests!("graph/kernels": &[Need::Results] => [ranges_of_one_to_three_dimensions, offsets_and_work_groups,
     scalars_and_structs, slices, host_buffers_serve_as_memory, local_memory,
     local_memory_of_several_sizes, the_same_kernel_many_times,
-    lengths_of_slices, lengths_follow_updates, helper_functions_take_slices,
+    different_kernels, lengths_of_slices, lengths_follow_updates, helper_functions_take_slices,
     each_owns_its_element, groups_own_their_parts, strict_sources_round_products,
     other_sources_may_be_contracted],
     &[Need::Results, Need::Doubles] => [doubles]);
@@ -291,6 +293,39 @@ fn slices(setup: &Setup) {
         assert_eq!(x.to_vec().await.unwrap(), [1, 1, 2, 2, 1, 11, 4, 4, 1, 1]);
         exec.submit().await.unwrap();
         assert_eq!(x.to_vec().await.unwrap(), [1, 1, 3, 3, 1, 21, 7, 7, 1, 1]);
+    });
+}
+
+/// Adds its number to each element.
+fn numbered(number: u32) -> Arc<RawKernel> {
+    let name = format!("add_{number}");
+    let source = format!("KERNEL({name}, (SLICE(u32, x))) {{ x[GLOBAL_ID(0)] += {number}; }}");
+    // SAFETY: a work-item uses the element with its index, which the slice bounds.
+    let kernel = unsafe { RawKernel::new(name).writes::<u32>("x").with_c(source) };
+    kernel.host(move |range, args| {
+        args.write::<u32>()?[range.indices()].iter_mut().for_each(|x| *x += number);
+        Ok(())
+    })
+}
+
+/// Kernels of one graph are compiled beside each other, here also by threads that finalize at once.
+fn different_kernels(setup: &Setup) {
+    let device = setup.device();
+    let x = device.buffer_from(&[0u32, 1, 2, 3]).unwrap();
+    let mut graph = Graph::new(device);
+    for number in 1..=6 {
+        graph.launch(numbered(number).call().memory::<u32>(&x), Range::linear(4));
+    }
+    let (graph, x) = (&graph, &x);
+    std::thread::scope(|scope| {
+        let threads = [(); 2].map(|()| scope.spawn(|| graph.finalize().unwrap()));
+        let [first, second] = threads.map(|thread| thread.join().unwrap());
+        setup.block_on(async {
+            first.submit().await.unwrap();
+            assert_eq!(x.to_vec().await.unwrap(), [21, 22, 23, 24]);
+            second.submit().await.unwrap();
+            assert_eq!(x.to_vec().await.unwrap(), [42, 43, 44, 45]);
+        });
     });
 }
 

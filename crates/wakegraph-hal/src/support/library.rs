@@ -11,49 +11,12 @@ use std::collections::BTreeMap;
 use std::error::Error as _;
 use std::ffi::OsStr;
 use std::fmt::Debug;
-use std::sync::{Arc, OnceLock, Weak};
+use std::sync::{Arc, Weak};
 
 use libloading::Library;
 use parking_lot::Mutex;
 
 use crate::Result;
-
-/// The functions of a library that has to be started, as drivers are. Where that fails, the next call tries
-/// again: machines start their drivers late, and devices come and go.
-#[derive(Debug)]
-pub struct StartedLibrary<T> {
-    functions: OnceLock<T>,
-    starting: Mutex<()>,
-}
-
-impl<T> StartedLibrary<T> {
-    /// A library that has not been requested yet.
-    #[expect(clippy::new_without_default, reason = "made in statics only")]
-    pub const fn new() -> Self {
-        Self { functions: OnceLock::new(), starting: Mutex::new(()) }
-    }
-
-    /// The functions, if the library has been started.
-    pub fn get(&self) -> Option<&T> {
-        self.functions.get()
-    }
-
-    /// The functions. Unless the library has been started, `start` loads and starts it.
-    ///
-    /// # Errors
-    /// The errors of `start`.
-    pub fn get_or_start<E>(&self, start: impl FnOnce() -> Result<T, E>) -> Result<&T, E> {
-        if let Some(functions) = self.functions.get() {
-            return Ok(functions);
-        }
-        let _starting = self.starting.lock();
-        if let Some(functions) = self.functions.get() {
-            return Ok(functions);
-        }
-        let functions = start()?;
-        Ok(self.functions.get_or_init(|| functions))
-    }
-}
 
 /// The first of the libraries that can be loaded.
 ///
@@ -337,15 +300,6 @@ mod handler_tests {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn a_library_that_does_not_start_is_tried_again() {
-        let library = StartedLibrary::new();
-        assert_eq!(library.get_or_start(|| Err("not ready")), Err("not ready"));
-        assert_eq!(library.get(), None);
-        assert_eq!(library.get_or_start(|| Ok::<_, &str>(7)), Ok(&7));
-        assert_eq!(library.get_or_start(|| Err("it is started once")), Ok(&7));
-    }
 
     #[test]
     #[cfg_attr(miri, ignore = "Miri has no handlers of signals")]

@@ -8,6 +8,7 @@ use std::sync::Arc;
 use parking_lot::Mutex;
 
 use super::library::keep_handlers;
+use crate::util::TryOnce;
 use crate::{Error, ErrorKind, KernelDesc, Param, ParamKind, Result, dialect};
 
 /// The parameters in the source's order, each with a description and its kind. In the portable
@@ -273,9 +274,12 @@ impl Comparison<'_> {
 /// Compiled programs by all that they were compiled from: source, options, target.
 pub struct ProgramCache<K, P: ?Sized> {
     /// The oldest first.
-    programs: Mutex<VecDeque<(K, Arc<P>)>>,
+    programs: Mutex<VecDeque<(K, Arc<Program<P>>)>>,
     capacity: usize,
 }
+
+/// A program that one thread compiles while the others that need it wait.
+type Program<P> = TryOnce<Arc<P>>;
 
 impl<K: PartialEq, P: ?Sized> ProgramCache<K, P> {
     /// An empty cache. Beyond `capacity` programs it forgets the oldest that is not in use.
@@ -283,32 +287,39 @@ impl<K: PartialEq, P: ?Sized> ProgramCache<K, P> {
         Self { programs: Mutex::new(VecDeque::new()), capacity }
     }
 
-    /// The program of this key, compiled by `compile` the first time.
+    /// The program of this key, compiled by `compile` the first time. Programs of several keys are compiled
+    /// beside each other.
     ///
     /// # Errors
     /// The errors of `compile`, which is tried again the next time.
     pub fn get_or_compile(&self, key: K, compile: impl FnOnce() -> Result<Arc<P>>) -> Result<Arc<P>> {
-        if let Some(known) = find(&self.programs.lock(), &key) {
-            return Ok(known);
+        let program = self.find_or_add(key);
+        let compiled = program.get_or_make(|| keep_handlers(compile)).cloned();
+        if compiled.is_err() {
+            self.programs.lock().retain(|(_, known)| !Arc::ptr_eq(known, &program));
         }
-        // Without the lock, as it takes long. Two threads that compile the same use one of the two.
-        let program = keep_handlers(compile)?;
+        compiled
+    }
+
+    fn find_or_add(&self, key: K) -> Arc<Program<P>> {
         let mut programs = self.programs.lock();
-        if let Some(known) = find(&programs, &key) {
-            return Ok(known);
+        if let Some((_, known)) = programs.iter().find(|(known, _)| *known == key) {
+            return Arc::clone(known);
         }
         if programs.len() >= self.capacity
-            && let Some(unused) = programs.iter().position(|(_, program)| Arc::strong_count(program) == 1)
+            && let Some(unused) = programs.iter().position(|(_, program)| is_unused(program))
         {
             programs.remove(unused);
         }
+        let program = Arc::<Program<P>>::default();
         programs.push_back((key, Arc::clone(&program)));
-        Ok(program)
+        program
     }
 }
 
-fn find<K: PartialEq, P: ?Sized>(programs: &VecDeque<(K, Arc<P>)>, key: &K) -> Option<Arc<P>> {
-    programs.iter().find(|(known, _)| known == key).map(|(_, program)| Arc::clone(program))
+/// Whether no kernel has the program, and no thread compiles it or waits for it.
+fn is_unused<P: ?Sized>(program: &Arc<Program<P>>) -> bool {
+    Arc::strong_count(program) == 1 && program.get().is_none_or(|compiled| Arc::strong_count(compiled) == 1)
 }
 
 impl<K, P: ?Sized> Debug for ProgramCache<K, P> {
@@ -319,6 +330,10 @@ impl<K, P: ?Sized> Debug for ProgramCache<K, P> {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Barrier;
+    use std::sync::atomic::AtomicU32;
+    use std::sync::atomic::Ordering::Relaxed;
+
     use super::*;
     use crate::AccessMode;
 
@@ -450,13 +465,24 @@ mod tests {
     }
 
     #[test]
-    fn one_thread_s_program_wins() {
-        let cache = ProgramCache::<u32, u32>::new(2);
-        let outer = cache.get_or_compile(1, || {
-            let inner = cache.get_or_compile(1, || Ok(Arc::new(10))).unwrap();
-            assert_eq!(*inner, 10);
-            Ok(Arc::new(20))
+    fn threads_compile_each_program_once_and_beside_others() {
+        let (cache, both) = (ProgramCache::<u32, u32>::new(2), Barrier::new(2));
+        let compiled = AtomicU32::new(0);
+        let get = |key| {
+            cache.get_or_compile(key, || {
+                compiled.fetch_add(1, Relaxed);
+                // Ends only if the other program is being compiled, too.
+                both.wait();
+                Ok(Arc::new(key))
+            })
+        };
+        std::thread::scope(|scope| {
+            let get = &get;
+            let threads: Vec<_> = [1, 2, 1, 2].map(|key| (key, scope.spawn(move || get(key)))).into();
+            for (key, thread) in threads {
+                assert_eq!(*thread.join().unwrap().unwrap(), key);
+            }
         });
-        assert_eq!(*outer.unwrap(), 10);
+        assert_eq!(compiled.load(Relaxed), 2);
     }
 }

@@ -6,6 +6,9 @@
 pub mod console;
 pub mod deferred_drop;
 pub mod panics;
+mod try_once;
+
+pub use try_once::TryOnce;
 
 /// Each failed spin quadruples the number of later opportunities that are skipped; each success
 /// halves it.

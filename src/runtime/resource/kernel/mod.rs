@@ -40,6 +40,7 @@ mod bound;
 mod call;
 mod declare;
 mod expand;
+pub(crate) mod load;
 mod parse;
 mod raw;
 
@@ -60,6 +61,7 @@ pub use wakegraph_hal::{Block, BlockCode, BlockFn, BlockUnit, CpuLevel, Row};
 pub use wakegraph_hal::{HostArgs, KernelCache, KernelSources, Param, ParamKind, Part, RangeBound};
 
 use crate::runtime::resource::device::Device;
+use crate::util::TryOnce;
 
 /// A kernel's declaration: name, parameters, code. The `kernel!` macro makes one, a static.
 #[derive(Debug)]
@@ -122,6 +124,9 @@ impl KernelDef {
     }
 }
 
+/// A kernel as a device has loaded it, or is to load it.
+pub(crate) type LoadedKernel = TryOnce<Arc<dyn hal::Kernel>>;
+
 /// A kernel of either kind, as graphs hold it.
 #[derive(Clone, Debug)]
 pub(crate) enum KernelRef {
@@ -168,10 +173,14 @@ impl KernelRef {
 
     /// Whether both are the same kernel, not only equal ones.
     pub(crate) fn is(&self, other: &Self) -> bool {
-        match (self, other) {
-            (Self::Declared(one), Self::Declared(other)) => std::ptr::eq(*one, *other),
-            (Self::Raw(one), Self::Raw(other)) => Arc::ptr_eq(one, other),
-            _ => false,
+        self.address() == other.address()
+    }
+
+    /// Tells kernels apart while they live.
+    pub(crate) fn address(&self) -> usize {
+        match self {
+            Self::Declared(def) => std::ptr::from_ref(*def).addr(),
+            Self::Raw(raw) => Arc::as_ptr(raw).addr(),
         }
     }
 
@@ -185,11 +194,20 @@ impl KernelRef {
         self.runs_in_blocks() && self.on(device).is_ok_and(|kernel| kernel.can_be_stopped())
     }
 
-    /// The kernel as loaded on `device`, from the cache if it is there.
+    /// The kernel as loaded on `device`, from the cache if it is there. Of several threads that ask at once,
+    /// one loads it, and the others wait for it.
     pub(crate) fn on(&self, device: &Device) -> Result<Arc<dyn hal::Kernel>> {
         match self {
             Self::Declared(def) => def.on(device),
             Self::Raw(raw) => raw.on(device),
+        }
+    }
+
+    /// Whether `device` has loaded the kernel.
+    fn is_on(&self, device: &Device) -> bool {
+        match self {
+            Self::Declared(def) => def.place(device).get().is_some(),
+            Self::Raw(raw) => raw.place(device).get().is_some(),
         }
     }
 }
@@ -197,15 +215,15 @@ impl KernelRef {
 impl KernelDef {
     /// The kernel as loaded on `device`, from the cache if it is there.
     fn on(&'static self, device: &Device) -> Result<Arc<dyn hal::Kernel>> {
+        let load = || self.describe(|desc| device.observe(device.hal().create_kernel(desc)));
+        self.place(device).get_or_make(load).cloned()
+    }
+
+    /// Place of the loaded kernel among those of `device`.
+    fn place(&'static self, device: &Device) -> Arc<LoadedKernel> {
         let address = std::ptr::from_ref(self) as usize;
-        if let Some(entry) = device.loaded_kernels().get(&address) {
-            return Ok(entry.clone());
-        }
-        // Loading may take long; two threads that load the same kernel at once both succeed, one of
-        // them in vain.
-        let loaded = self.describe(|desc| device.observe(device.hal().create_kernel(desc)))?;
-        // The first one stays: what is known by its address has to be the same for all.
-        Ok(device.loaded_kernels().entry(address).or_insert(loaded).clone())
+        let known = device.loaded_kernels().get(&address).map(|place| place.clone());
+        known.unwrap_or_else(|| device.loaded_kernels().entry(address).or_default().clone())
     }
 
     /// Calls `load` with what a device needs to load the kernel.

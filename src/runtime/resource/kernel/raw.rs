@@ -12,7 +12,7 @@ use wakegraph_hal::{
 use crate::runtime::resource::device::{Device, WeakDevice};
 use crate::runtime::resource::kernel::bound::{BoundArgs, BoundRule, RangeForm};
 use crate::runtime::resource::kernel::call::{CallArg, KernelCall};
-use crate::runtime::resource::kernel::{ByValue, KernelRef, ParamType};
+use crate::runtime::resource::kernel::{ByValue, KernelRef, LoadedKernel, ParamType};
 use crate::runtime::resource::memory_arg::MemoryArg;
 
 /// A kernel whose signature is known only at run time: from a plug-in, a script, a model file.
@@ -172,11 +172,13 @@ impl RawKernel {
 
     /// The kernel as loaded on `device`.
     pub(super) fn on(&self, device: &Device) -> Result<Arc<dyn hal::Kernel>> {
-        if let Some(loaded) = self.loaded.find(device) {
-            return Ok(loaded);
-        }
         let desc = KernelDesc { name: &self.name, params: &self.params, sources: &self.sources };
-        self.loaded.load(device, || device.observe(device.hal().create_kernel(&desc)))
+        self.place(device).get_or_make(|| device.observe(device.hal().create_kernel(&desc))).cloned()
+    }
+
+    /// Place of the loaded kernel among those of all devices.
+    pub(super) fn place(&self, device: &Device) -> Arc<LoadedKernel> {
+        self.loaded.place(device)
     }
 
     fn memory<T: Pod>(self, name: impl Into<String>, access: AccessMode) -> Self {
@@ -223,28 +225,17 @@ impl From<RawCall> for KernelCall {
 /// A kernel's loaded forms, one for each device. They live with the kernel and not with the
 /// devices, so that what its closure has captured is freed with it.
 #[derive(Debug, Default)]
-pub(super) struct Loaded(Mutex<Vec<(WeakDevice, Arc<dyn hal::Kernel>)>>);
+struct Loaded(Mutex<Vec<(WeakDevice, Arc<LoadedKernel>)>>);
 
 impl Loaded {
-    pub(super) fn find(&self, device: &Device) -> Option<Arc<dyn hal::Kernel>> {
-        let loaded = self.0.lock();
-        loaded.iter().find(|(known, _)| known.is(device)).map(|(_, kernel)| kernel.clone())
-    }
-
-    /// Loads it and keeps it. Two threads that do so at once both succeed, one of them in vain:
-    /// both get the first one.
-    pub(super) fn load(
-        &self,
-        device: &Device,
-        load: impl FnOnce() -> Result<Arc<dyn hal::Kernel>>,
-    ) -> Result<Arc<dyn hal::Kernel>> {
-        let kernel = load()?;
+    fn place(&self, device: &Device) -> Arc<LoadedKernel> {
         let mut loaded = self.0.lock();
-        loaded.retain(|(known, _)| !known.is_gone());
-        if let Some((_, first)) = loaded.iter().find(|(known, _)| known.is(device)) {
-            return Ok(first.clone());
+        if let Some((_, place)) = loaded.iter().find(|(known, _)| known.is(device)) {
+            return place.clone();
         }
-        loaded.push((device.downgrade(), kernel.clone()));
-        Ok(kernel)
+        loaded.retain(|(known, _)| !known.is_gone());
+        let place = Arc::<LoadedKernel>::default();
+        loaded.push((device.downgrade(), place.clone()));
+        place
     }
 }
