@@ -17,6 +17,7 @@ mod errors;
 mod exclusive;
 mod failed_enqueues;
 mod faulty;
+mod finalizing;
 mod foreign_executors;
 mod guards;
 mod health;

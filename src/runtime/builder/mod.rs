@@ -208,6 +208,17 @@ impl Graph {
         Ok(Self { errors, ..self.with_nodes(self.present()?.into_owned()) })
     }
 
+    /// A copy that makes the same executables as the graph now does.
+    ///
+    /// # Errors
+    /// The first error of the graph.
+    pub(crate) fn copy_to_finalize(&self) -> Result<Self> {
+        match self.errors.first() {
+            Some(first) => Err(first.clone()),
+            None => Ok(Self { arena: self.arena.clone(), ..self.snapshot()? }),
+        }
+    }
+
     /// A graph like this one with other commands in the same nodes.
     pub(crate) fn with_nodes(&self, nodes: graph::Graph<Command>) -> Self {
         Self {

@@ -12,6 +12,7 @@ pub(crate) mod uses;
 use std::borrow::Cow;
 use std::collections::hash_map::Entry;
 use std::collections::{BTreeMap, HashMap};
+use std::future::Future;
 use std::panic::Location;
 use std::sync::{Arc, OnceLock};
 
@@ -28,6 +29,7 @@ use crate::runtime::builder::Graph;
 use crate::runtime::builder::command::Command;
 use crate::runtime::completion::estimate::Estimator;
 use crate::runtime::completion::reactor::new_queue_number;
+use crate::runtime::completion::tasks::on_thread;
 use crate::runtime::completion::tuning::WakePolicy;
 use crate::runtime::execution::executable::{
     ExecutableHandle, ExecutableId, ExecutableInner, ExecutableState,
@@ -58,10 +60,10 @@ impl Graph {
     /// finalized again.
     ///
     /// Blocks while drivers compile kernels and instantiate their graphs, some milliseconds or more.
-    /// Services finalize when they start, in the closure of an
-    /// [`ExecutablePool`](crate::service::ExecutablePool) or
-    /// [`ExecutableCache`](crate::service::ExecutableCache), or in
-    /// [`spawn_blocking`](tokio::task::spawn_blocking).
+    /// Kernels that their devices have not loaded are compiled beside each other, on all cores. Inside a
+    /// task, use [`finalize_async`](Self::finalize_async). The closures of an
+    /// [`ExecutablePool`](crate::service::ExecutablePool) and of an
+    /// [`ExecutableCache`](crate::service::ExecutableCache) may block.
     ///
     /// # Errors
     /// The first of [`errors`](Self::errors);
@@ -78,12 +80,59 @@ impl Graph {
     /// As [`finalize`](Self::finalize).
     #[track_caller]
     pub fn finalize_with(&self, options: FinalizeOptions) -> Result<ExecutableGraph> {
-        let name = options.name_or_default();
-        let options = FinalizeOptions { name, ..options };
-        finalize(self, &options, Location::caller()).map_err(|error| match &options.name {
-            Some(name) => error.in_executable(name),
-            None => error,
-        })
+        let options = options.named();
+        finalize(self, &options, Location::caller()).map_err(|error| options.name_in(error))
+    }
+
+    /// Finalizes as [`finalize`](Self::finalize) does, on a thread of its own: no worker of tokio's waits for
+    /// a compiler or a driver. The executable is that of the graph as it is at the call.
+    ///
+    /// ```
+    /// # use wakegraph::{Device, Graph};
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> wakegraph::Result<()> {
+    /// # let device = Device::open("host")?;
+    /// let mut graph = Graph::new(&device);
+    /// graph.fill(&device.buffer::<u32>(4)?, 1);
+    /// let exec = graph.finalize_async().await?;
+    /// exec.submit().await
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// As [`finalize`](Self::finalize); [`Unavailable`](ErrorKind::Unavailable) when the system has no thread
+    /// to give.
+    ///
+    /// # Cancel safety
+    /// The work begins with the first poll. If the future is dropped then, the thread finishes and drops the
+    /// executable. Kernels that it has loaded stay loaded for the next call.
+    #[track_caller]
+    pub fn finalize_async(&self) -> impl Future<Output = Result<ExecutableGraph>> + Send + use<> {
+        self.finalize_async_with(FinalizeOptions::default())
+    }
+
+    /// Finalizes as [`finalize_async`](Self::finalize_async) does, with options.
+    ///
+    /// # Errors
+    /// As [`finalize_async`](Self::finalize_async).
+    ///
+    /// # Cancel safety
+    /// As [`finalize_async`](Self::finalize_async).
+    #[track_caller]
+    pub fn finalize_async_with(
+        &self,
+        options: FinalizeOptions,
+    ) -> impl Future<Output = Result<ExecutableGraph>> + Send + use<> {
+        let (graph, options, location) = (self.copy_to_finalize(), options.named(), Location::caller());
+        let span = tracing::Span::current();
+        async move {
+            let work = move || {
+                let finalized = span.in_scope(|| finalize(&graph?, &options, location));
+                finalized.map_err(|error| options.name_in(error))
+            };
+            let panicked = |_| Error::new(ErrorKind::Bug, "the thread that finalizes a graph has panicked");
+            on_thread(work)?.await.map_err(panicked)?
+        }
     }
 }
 

@@ -4,7 +4,7 @@ use std::cell::RefCell;
 use std::mem;
 use std::sync::Arc;
 
-use wakegraph_hal::{Priority, setters};
+use wakegraph_hal::{Error, Priority, setters};
 
 use crate::plan::{ExecutionOrder, PartitionPolicy};
 
@@ -63,9 +63,19 @@ impl FinalizeOptions {
         Self { name: Some(name.into()), ..self }
     }
 
-    /// The name, or else the one that [`with_default_name`] gives to executables of this thread.
-    pub(super) fn name_or_default(&self) -> Option<Arc<str>> {
-        self.name.clone().or_else(|| DEFAULT_NAME.with_borrow(Clone::clone))
+    /// The options, with the name that [`with_default_name`] gives to executables of this thread if they
+    /// have none.
+    pub(super) fn named(self) -> Self {
+        let name = self.name.or_else(|| DEFAULT_NAME.with_borrow(Clone::clone));
+        Self { name, ..self }
+    }
+
+    /// Adds the name to an error, if there is one.
+    pub(super) fn name_in(&self, error: Error) -> Error {
+        match &self.name {
+            Some(name) => error.in_executable(name),
+            None => error,
+        }
     }
 }
 

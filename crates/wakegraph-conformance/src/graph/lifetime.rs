@@ -104,9 +104,10 @@ fn several_finalizes(setup: &Setup) {
     graph.launch(crate::kernels::add(1, &x), Range::linear(1));
     let first = graph.finalize().unwrap();
     graph.launch(crate::kernels::add(10, &x), Range::linear(1));
-    let second = graph.finalize().unwrap();
+    let second = graph.finalize_async();
     drop(graph);
     setup.block_on(async {
+        let second = second.await.unwrap();
         first.submit().await.unwrap();
         second.submit().await.unwrap();
         first.submit().await.unwrap();
