@@ -4,8 +4,52 @@ use std::num::NonZero;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 
+use wakegraph_hal::Result;
+
 use crate::runtime::resource::device::Device;
-use crate::runtime::resource::kernel::KernelRef;
+use crate::runtime::resource::kernel::{KernelCall, KernelRef};
+
+/// Compiles kernels for devices and loads them, beside each other on all cores, before a service opens its
+/// port. A graph that launches them is finalized without a compiler then. Arguments of the calls are of no
+/// importance, and buffers may be empty.
+///
+/// Blocks until all are loaded. With a [`KernelCache`](super::KernelCache), this is also how to fill its folder
+/// for an image. What a device compiles at the first run only, as some of OpenCL do, it still has to:
+/// [`warm_up_with`](crate::service::ExecutablePool::warm_up_with) runs each executable once.
+///
+/// ```
+/// use wakegraph::{Device, kernel};
+///
+/// wakegraph::kernel! {
+///     fn double(x: &mut [u32]) { each: |_, x| *x *= 2 }
+///     fn scale(by: f32, x: &mut [f32]) { each: |_, by, x| *x *= by }
+/// }
+///
+/// # fn main() -> wakegraph::Result<()> {
+/// let device = Device::best()?;
+/// let (integers, floats) = (device.buffer(0)?, device.buffer(0)?);
+/// kernel::compile_all([&device], [double(&integers), scale(1.0, &floats)])?;
+/// # Ok(())
+/// # }
+/// ```
+///
+/// # Errors
+/// Of the kernels that cannot be loaded the first one's error, with the names of kernel and device:
+/// [`FeatureNotSupported`](crate::ErrorKind::FeatureNotSupported) for one without a variant for the device;
+/// the compiler's and the driver's. All others are loaded.
+pub fn compile_all<'d, C: Into<KernelCall>>(
+    devices: impl IntoIterator<Item = &'d Device>,
+    calls: impl IntoIterator<Item = C>,
+) -> Result<()> {
+    let kernels: Vec<KernelRef> = calls.into_iter().map(|call| call.into().kernel).collect();
+    let on_each = |device: &'d Device| kernels.iter().map(|kernel| (kernel.clone(), device.clone()));
+    let all: Vec<_> = devices.into_iter().flat_map(on_each).collect();
+    load_all(&all);
+    all.iter().try_for_each(|(kernel, device)| match kernel.on(device) {
+        Ok(_) => Ok(()),
+        Err(error) => Err(error.in_node(format!("kernel '{}'", kernel.name())).on_device(device.selector())),
+    })
+}
 
 /// Loads kernels on their devices, on as many threads as the process can run at a time. One that cannot be
 /// loaded stays so: whoever needs it tries again, and gets the error.
@@ -40,7 +84,44 @@ mod tests {
     use std::sync::Barrier;
     use std::sync::atomic::Ordering::Relaxed;
 
+    use wakegraph_hal::ErrorKind;
+    use wakegraph_hal::fake::{FakeDevice, FakeOptions};
+
     use super::*;
+    use crate::kernel::RawKernel;
+    use crate::{Graph, Range};
+
+    #[test]
+    fn what_is_compiled_before_is_not_when_a_graph_is_finalized() {
+        let open = || FakeDevice::open(FakeOptions::new().logs_calls(true));
+        let ((first, calls), (second, calls_of_second)) = (open(), open());
+        let devices = [first, second].map(Device::from_hal);
+        let loads = |calls: &wakegraph_hal::fake::FakeControl| {
+            calls.take_calls().iter().filter(|call| call.starts_with("create kernel")).count()
+        };
+        let kernels = ["a", "b", "c"].map(|name| RawKernel::new(name).writes::<u32>("x").build());
+        let empty = devices[0].buffer::<u32>(0).unwrap();
+        compile_all(&devices, kernels.each_ref().map(|kernel| kernel.call().memory::<u32>(&empty))).unwrap();
+        assert_eq!((loads(&calls), loads(&calls_of_second)), (3, 3));
+        let x = devices[0].buffer::<u32>(4).unwrap();
+        let mut graph = Graph::new(&devices[0]);
+        for kernel in &kernels {
+            graph.launch(kernel.call().memory::<u32>(&x), Range::linear(4));
+        }
+        graph.finalize().unwrap();
+        assert_eq!(loads(&calls), 0);
+    }
+
+    #[test]
+    fn a_kernel_that_cannot_be_compiled_is_named_and_no_other_left_out() {
+        let device = Device::open("host:863").unwrap();
+        let [bad, worse] = ["bad", "worse"].map(|name| RawKernel::new(name).build());
+        let good = RawKernel::new("good").host(|_, _| Ok(()));
+        let error = compile_all([&device], [bad.call(), worse.call(), good.call()]).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::FeatureNotSupported);
+        assert_eq!((error.node(), error.device()), (Some("kernel 'bad'"), Some("host:863")));
+        assert!(KernelCall::from(good.call()).kernel.is_on(&device));
+    }
 
     #[test]
     fn each_is_worked_on_once_and_beside_others() {

@@ -4,7 +4,8 @@
 //! a [`KernelCall`]: the compiler checks every launch, and access modes come from `&` and `&mut`. Most
 //! programs need nothing else. A [`RawKernel`] is for signatures that are known only at run time: from a
 //! plug-in, a script, a model file. A [`RangeBound`] is for kernels whose range does not follow from the
-//! length of a slice.
+//! length of a slice. [`compile_all`] loads kernels before a service opens its port, and a [`KernelCache`]
+//! keeps what compilers made for the next start.
 //!
 //! ```
 //! use wakegraph::kernel::{KernelCall, RangeBound};
@@ -54,6 +55,7 @@ use bound::{BoundRule, RangeForm};
 #[doc(hidden)]
 pub use call::CallArg;
 pub use call::KernelCall;
+pub use load::compile_all;
 pub use raw::{RawCall, RawKernel};
 use wakegraph_hal::{self as hal, KernelDesc, Range, Result};
 #[doc(hidden)]
