@@ -5,14 +5,14 @@ use std::ffi::c_int;
 use std::sync::{Arc, OnceLock};
 
 use wakegraph_hal::support::streams::{
-    DeviceParts, DriverContext as _, MemoryDevice, PinnedMemories, StreamDevice, StreamMemory,
+    DeviceParts, DriverContext as _, MemoryDevice, MemoryStream, PinnedMemories, StreamDevice, StreamMemory,
     stream_capabilities,
 };
 use wakegraph_hal::{
-    Capabilities, CommandKinds, DeviceId, DeviceInfo, MemoryKind, MemoryView, Result, UserMemory,
+    Capabilities, CommandKinds, DeviceId, DeviceInfo, MemoryDesc, MemoryKind, MemoryView, Result, UserMemory,
 };
 
-use super::context::{self, CudaContext, CudaStream};
+use super::context::{self, CudaContext};
 use super::error::version;
 use super::events::{CountedRun, CounterPool, StoppableRun};
 use super::memory::{CudaAllocation, MemoryPool, register};
@@ -124,6 +124,10 @@ impl StreamDevice for CudaDeviceInner {
     fn context(&self) -> &Arc<CudaContext> {
         &self.context
     }
+
+    fn memory_stream(&self) -> &MemoryStream<CudaContext> {
+        &self.pool.stream
+    }
 }
 
 /// Whether it is memory of this device, and not of the host.
@@ -136,8 +140,8 @@ pub(super) fn is_of(device: &CudaDeviceInner, view: &MemoryView) -> bool {
 impl MemoryDevice for CudaDeviceInner {
     type Allocation = CudaAllocation;
 
-    fn allocate(&self, kind: MemoryKind, len: usize) -> Result<CudaAllocation> {
-        CudaAllocation::zeroed(&self.pool, kind, len)
+    fn allocate(&self, desc: &MemoryDesc) -> Result<CudaAllocation> {
+        CudaAllocation::create(&self.pool, desc)
     }
 
     fn register(&self, memory: &UserMemory) -> Result<bool, CudaFailure> {
@@ -155,10 +159,6 @@ impl MemoryDevice for CudaDeviceInner {
 
     fn trim(&self) -> Result<(), CudaFailure> {
         self.pool.trim()
-    }
-
-    fn memory_stream(&self) -> &CudaStream {
-        &self.pool.stream
     }
 
     unsafe fn copy_to_device(

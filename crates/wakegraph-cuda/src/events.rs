@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering};
 
 use parking_lot::Mutex;
 use wakegraph_hal::support::streams::{CountedEnd, StoppableLoops};
-use wakegraph_hal::{Error, ErrorKind, MemoryKind, Result};
+use wakegraph_hal::{Error, ErrorKind, MemoryDesc, MemoryKind, Result};
 
 use super::context::CudaStream;
 use super::memory::{CudaAllocation, MemoryPool};
@@ -78,7 +78,8 @@ impl CounterPool {
     pub(super) fn take(self: &Arc<Self>) -> Result<CompletionCounter> {
         let mut slots = self.slots.lock();
         if slots.free.is_empty() {
-            let block = |kind| CudaAllocation::zeroed(&self.pool, kind, COUNTERS_IN_BLOCK * CACHE_LINE);
+            let desc = |kind| MemoryDesc::new(COUNTERS_IN_BLOCK * CACHE_LINE, kind);
+            let block = |kind| CudaAllocation::create(&self.pool, &desc(kind));
             let block = [block(MemoryKind::Host)?, block(MemoryKind::Device)?];
             slots.free.extend((0..COUNTERS_IN_BLOCK).map(|index| {
                 let [word, count] = block.each_ref().map(|part| part.address + (index * CACHE_LINE) as u64);

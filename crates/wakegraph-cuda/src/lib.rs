@@ -5,7 +5,7 @@
 //! | contract | here |
 //! |---|---|
 //! | device | the primary context of a device, or one of the application's, bound for each call |
-//! | memory | from a stream-ordered pool, or pinned host memory; in one address space |
+//! | memory | from a pool, in the order of a stream, or pinned host memory; in one address space |
 //! | kernel | a module and its function: cubin, PTX, or C that NVRTC, if it is there, compiles |
 //! | command-buffer | a graph of explicit nodes, mostly in one part, instantiated at finalize |
 //! | queue | a stream; single commands are graphs that are launched once |
@@ -19,6 +19,7 @@
 //! |---|---|
 //! | `sys`, `error` | the driver's declarations; its start, and its codes as errors |
 //! | `context` | the context, and the driver's objects that belong to it: streams, events .. |
+//! | `free_blocks` | blocks kept for later, on devices without memory pools |
 //! | `memory` | the pool, allocations, registered memory, addresses of other libraries |
 //! | `events` | words in pinned memory that tell of a run's end, and stop its loops |
 //! | `program` | code: compiled, and loaded |
@@ -59,6 +60,7 @@ mod context;
 mod device;
 mod error;
 mod events;
+mod free_blocks;
 mod graph;
 mod kernel;
 mod lower;

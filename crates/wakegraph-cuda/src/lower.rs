@@ -428,7 +428,7 @@ mod tests {
     #[test]
     fn conditionals_and_loops_follow_each_other() {
         let device = FakeDevice::open(FakeOptions::new()).0;
-        let word = device.allocate(&MemoryDesc { len: 4, kind: MemoryKind::Device }).unwrap();
+        let word = device.allocate(&MemoryDesc::new(4, MemoryKind::Device)).unwrap();
         let condition = MemoryView::whole(word);
         let looping = || Command::While { condition: condition.clone(), body: Arc::new(Body::new()) };
         let choice =

@@ -1,17 +1,18 @@
-//! Memory: a pool of device memory, allocations, registered memory of the application's, and addresses of
-//! other libraries that use the same driver.
+//! Memory: where that of the device comes from, allocations, registered memory of the application's, and
+//! addresses of other libraries that use the same driver.
 #![expect(unsafe_code, reason = "calls the driver")]
 
 use std::ffi::{c_int, c_uint, c_void};
 use std::ptr;
 use std::sync::Arc;
 
-use wakegraph_hal::support::streams::{DriverContext as _, StreamAllocation, retry_with_room};
-use wakegraph_hal::{Error, ErrorKind, MemoryKind, Result, UserMemory};
+use wakegraph_hal::support::streams::{DriverContext as _, MemoryStream, StreamAllocation, retry_with_room};
+use wakegraph_hal::{Error, ErrorKind, MemoryDesc, MemoryKind, Result, UserMemory};
 
-use super::context::{CudaContext, CudaObject, CudaStream};
+use super::context::{CudaContext, CudaObject};
+use super::free_blocks::FreeBlocks;
 use super::sys::{
-    CU_DEVICE_ATTRIBUTE_CAN_USE_HOST_POINTER_FOR_REGISTERED_MEM,
+    CU_DEVICE_ATTRIBUTE_CAN_USE_HOST_POINTER_FOR_REGISTERED_MEM, CU_DEVICE_ATTRIBUTE_MEMORY_POOLS_SUPPORTED,
     CU_DEVICE_ATTRIBUTE_READ_ONLY_HOST_REGISTER_SUPPORTED, CU_MEM_ACCESS_FLAGS_PROT_READWRITE,
     CU_MEM_ALLOCATION_TYPE_PINNED, CU_MEM_HANDLE_TYPE_NONE, CU_MEM_LOCATION_TYPE_DEVICE,
     CU_MEMHOSTALLOC_PORTABLE, CU_MEMHOSTREGISTER_DEVICEMAP, CU_MEMHOSTREGISTER_PORTABLE,
@@ -19,95 +20,161 @@ use super::sys::{
     CU_MEMPOOL_ATTR_RELEASE_THRESHOLD, CU_POINTER_ATTRIBUTE_CONTEXT, CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL,
     CU_POINTER_ATTRIBUTE_IS_MANAGED, CU_POINTER_ATTRIBUTE_MEMORY_TYPE, CU_POINTER_ATTRIBUTE_MEMPOOL_HANDLE,
     CU_POINTER_ATTRIBUTE_RANGE_SIZE, CU_POINTER_ATTRIBUTE_RANGE_START_ADDR, CUdevice, CUdeviceptr,
-    CUmemAccessDesc, CUmemLocation, CUmemPoolHandle_st, CUmemPoolProps, CUmemoryPool, CUmemorytype,
-    CudaFailure, call, get,
+    CUmemAccessDesc, CUmemLocation, CUmemPoolHandle_st, CUmemPoolProps, CUmemorytype, CudaFailure, call, get,
 };
 
-/// A pool of device memory that keeps freed memory for later allocations, ordered by a stream of the device's
-/// own.
+/// Source of device memory that keeps freed memory for later allocations, in the order of a stream of the
+/// device's own.
 #[derive(Debug)]
 pub(super) struct MemoryPool {
-    pool: CudaObject<CUmemPoolHandle_st>,
+    source: PoolSource,
     /// For allocations, reads and writes: they must not queue behind the user's work.
-    pub(super) stream: CudaStream,
+    pub(super) stream: MemoryStream<CudaContext>,
+}
+
+/// The place where a pool has its memory from, and keeps it.
+#[derive(Debug)]
+enum PoolSource {
+    /// A pool of the driver's.
+    Driver(CudaObject<CUmemPoolHandle_st>),
+    /// Blocks of our own, on devices without pools.
+    Blocks(FreeBlocks),
+}
+
+/// Whether `WAKEGRAPH_CUDA_POOLS` is `never`: every device is used as one without memory pools.
+fn pools_are_forbidden() -> bool {
+    match std::env::var("WAKEGRAPH_CUDA_POOLS").as_deref() {
+        Ok("never") => true,
+        Ok(value) => {
+            let why = "WAKEGRAPH_CUDA_POOLS is not `never`, and ignored";
+            tracing::warn!(target: "wakegraph::cuda", value, "{why}");
+            false
+        }
+        Err(_) => false,
+    }
 }
 
 fn on_device(device: c_int) -> CUmemLocation {
     CUmemLocation { type_: CU_MEM_LOCATION_TYPE_DEVICE, id: device }
 }
 
+/// A pool that keeps freed memory for later allocations.
+fn create_pool(context: &Arc<CudaContext>) -> Result<CudaObject<CUmemPoolHandle_st>, CudaFailure> {
+    let _bound = context.bind()?;
+    let properties = CUmemPoolProps {
+        allocType: CU_MEM_ALLOCATION_TYPE_PINNED,
+        handleTypes: CU_MEM_HANDLE_TYPE_NONE,
+        location: on_device(context.device),
+        win32SecurityAttributes: ptr::null_mut(),
+        reserved: [0; 64],
+    };
+    let pool = CudaObject::create_by(context, |driver, place| {
+        // SAFETY: the context is bound, the place valid; the properties are complete.
+        unsafe { call!(driver, cuMemPoolCreate(place, &raw const properties)) }
+    })?;
+    // By default every synchronization would return unused memory to the system.
+    let mut keep = u64::MAX;
+    let (attribute, value) = (CU_MEMPOOL_ATTR_RELEASE_THRESHOLD, (&raw mut keep).cast::<c_void>());
+    // SAFETY: this attribute is a number of 64 bits.
+    unsafe { call!(context.driver, cuMemPoolSetAttribute(pool.raw(), attribute, value)) }?;
+    Ok(pool)
+}
+
 impl MemoryPool {
     pub(super) fn create(context: &Arc<CudaContext>) -> Result<Self, CudaFailure> {
-        let stream = CudaStream::create(context)?;
-        let _bound = context.bind()?;
-        let properties = CUmemPoolProps {
-            allocType: CU_MEM_ALLOCATION_TYPE_PINNED,
-            handleTypes: CU_MEM_HANDLE_TYPE_NONE,
-            location: on_device(context.device),
-            win32SecurityAttributes: ptr::null_mut(),
-            reserved: [0; 64],
+        let has_pools = context.attribute(CU_DEVICE_ATTRIBUTE_MEMORY_POOLS_SUPPORTED)? != 0;
+        let source = match has_pools && !pools_are_forbidden() {
+            true => PoolSource::Driver(create_pool(context)?),
+            false => PoolSource::Blocks(FreeBlocks::create(context)?),
         };
-        let pool = CudaObject::create_by(context, |driver, place| {
-            // SAFETY: the context is bound, the place valid; the properties are complete.
-            unsafe { call!(driver, cuMemPoolCreate(place, &raw const properties)) }
-        })?;
-        // By default every synchronization would return unused memory to the system.
-        let mut keep = u64::MAX;
-        let (attribute, value) = (CU_MEMPOOL_ATTR_RELEASE_THRESHOLD, (&raw mut keep).cast::<c_void>());
-        // SAFETY: this attribute is a number of 64 bits.
-        unsafe { call!(context.driver, cuMemPoolSetAttribute(pool.raw(), attribute, value)) }?;
-        Ok(Self { pool, stream })
+        Ok(Self { source, stream: MemoryStream::create(context)? })
     }
 
     pub(super) fn context(&self) -> &Arc<CudaContext> {
-        self.pool.context()
+        self.stream.context()
     }
 
-    pub(super) fn raw(&self) -> CUmemoryPool {
-        self.pool.raw()
+    /// Memory of this many bytes, which are not 0. The caller has bound the context.
+    fn allocate(&self, len: usize) -> Result<CUdeviceptr, CudaFailure> {
+        match &self.source {
+            PoolSource::Driver(pool) => {
+                // SAFETY: pool and stream are of one device.
+                unsafe { get!(pool.driver(), cuMemAllocFromPoolAsync(len, pool.raw(), self.stream.raw())) }
+            }
+            PoolSource::Blocks(blocks) => blocks.allocate(len),
+        }
     }
 
-    /// Lets another device use the memory.
+    /// Frees memory of this length that [`allocate`](Self::allocate) has given, without waiting. The caller has
+    /// bound the context.
+    ///
+    /// # Safety
+    /// The memory is freed once, and nothing but what is on the stream uses it.
+    unsafe fn free(&self, address: CUdeviceptr, len: usize) -> Result<(), CudaFailure> {
+        match &self.source {
+            PoolSource::Driver(pool) => {
+                // SAFETY: passed on to the caller.
+                unsafe { call!(pool.driver(), cuMemFreeAsync(address, self.stream.raw())) }
+            }
+            PoolSource::Blocks(blocks) => {
+                // Whoever gets the block uses it behind what is on the stream now.
+                // SAFETY: passed on to the caller.
+                unsafe { blocks.keep(address, len) };
+                Ok(())
+            }
+        }
+    }
+
+    /// Lets another device use the memory, as far as a pool needs to know.
     pub(super) fn open_to(&self, peer: &CudaContext) -> Result<(), CudaFailure> {
+        let PoolSource::Driver(pool) = &self.source else { return Ok(()) };
         let _bound = self.context().bind()?;
         let access =
             CUmemAccessDesc { location: on_device(peer.device), flags: CU_MEM_ACCESS_FLAGS_PROT_READWRITE };
         // SAFETY: the pool is alive; there is one description.
-        unsafe { call!(self.pool.driver(), cuMemPoolSetAccess(self.raw(), &raw const access, 1)) }
+        unsafe { call!(pool.driver(), cuMemPoolSetAccess(pool.raw(), &raw const access, 1)) }
     }
 
     /// Returns unused memory to the system, once everything on the stream is done. The caller has
     /// bound the context.
     pub(super) fn trim(&self) -> Result<(), CudaFailure> {
         self.stream.synchronize()?;
-        // SAFETY: the pool is alive.
-        unsafe { call!(self.pool.driver(), cuMemPoolTrimTo(self.raw(), 0)) }
+        match &self.source {
+            PoolSource::Driver(pool) => {
+                // SAFETY: the pool is alive.
+                unsafe { call!(pool.driver(), cuMemPoolTrimTo(pool.raw(), 0)) }
+            }
+            PoolSource::Blocks(blocks) => {
+                blocks.trim();
+                Ok(())
+            }
+        }
     }
 }
 
-/// Memory of the device from its pool, or pinned memory of the host; freed when dropped. The host and all
-/// devices share one address space.
+/// Memory of the device, or pinned memory of the host; freed when dropped. The host and all devices share one
+/// address space.
 #[derive(Debug)]
 pub(super) struct CudaAllocation {
     pub(super) address: CUdeviceptr,
     pub(super) kind: MemoryKind,
+    len: usize,
+    /// The number on the memory stream, of memory of the device.
+    number: u64,
     pool: Arc<MemoryPool>,
     /// Memory of the application's, which is not freed but unregistered, and then dropped.
     registered: Option<UserMemory>,
 }
 
 impl CudaAllocation {
-    /// Zeroed memory of this many bytes, which are not 0.
-    pub(super) fn zeroed(pool: &Arc<MemoryPool>, kind: MemoryKind, len: usize) -> Result<Self> {
-        let (context, stream) = (pool.context(), &pool.stream);
+    /// Memory as described, of a length that is not 0. No call waits for the device.
+    pub(super) fn create(pool: &Arc<MemoryPool>, desc: &MemoryDesc) -> Result<Self> {
+        let (MemoryDesc { len, kind, zeroed }, context, stream) = (*desc, pool.context(), &pool.stream);
         let (driver, _bound) = (context.driver, context.bind()?);
-        // The pool may run out of memory while what it keeps is in pieces that are too small.
+        // Memory may run out while what is kept is in pieces that are too small.
         let room = || pool.trim();
         let address = retry_with_room(room, || match kind {
-            MemoryKind::Device => {
-                // SAFETY: pool and stream are of one device.
-                unsafe { get!(driver, cuMemAllocFromPoolAsync(len, pool.raw(), stream.raw())) }
-            }
+            MemoryKind::Device => pool.allocate(len),
             MemoryKind::Host => {
                 // SAFETY: the context is bound.
                 let start = unsafe { get!(driver, cuMemHostAlloc(len, CU_MEMHOSTALLOC_PORTABLE)) };
@@ -115,23 +182,31 @@ impl CudaAllocation {
             }
         })?;
         // From here on the memory is freed when something fails.
-        let memory = Self { address, kind, pool: Arc::clone(pool), registered: None };
+        let pool = Arc::clone(pool);
+        let mut allocation = Self { address, kind, len, number: 0, pool, registered: None };
         match kind {
             MemoryKind::Device => {
-                // SAFETY: the memory is as long as that, and nothing else uses it yet.
-                unsafe { call!(driver, cuMemsetD8Async(address, 0, len, stream.raw())) }?;
-                stream.synchronize()?;
+                if zeroed {
+                    // SAFETY: the memory is as long as that, and all uses of it come later on the stream, or
+                    // behind the allocation when it is counted.
+                    unsafe { call!(driver, cuMemsetD8Async(address, 0, len, stream.raw())) }?;
+                }
+                allocation.number = stream.count_allocation();
             }
-            // SAFETY: as above.
-            MemoryKind::Host => unsafe { ptr::write_bytes(address as *mut u8, 0, len) },
+            MemoryKind::Host if zeroed => {
+                // SAFETY: the memory is as long as that, and nothing else uses it yet.
+                unsafe { ptr::write_bytes(address as *mut u8, 0, len) }
+            }
+            MemoryKind::Host => {}
         }
-        Ok(memory)
+        Ok(allocation)
     }
 
     /// Memory that has been registered with the driver.
     pub(super) fn registered(pool: &Arc<MemoryPool>, memory: UserMemory) -> Self {
         let address = memory.start().as_ptr().expose_provenance() as CUdeviceptr;
-        Self { address, kind: MemoryKind::Host, pool: Arc::clone(pool), registered: Some(memory) }
+        let (len, pool, registered) = (memory.len(), Arc::clone(pool), Some(memory));
+        Self { address, kind: MemoryKind::Host, len, number: 0, pool, registered }
     }
 }
 
@@ -143,17 +218,18 @@ impl StreamAllocation for CudaAllocation {
     fn kind(&self) -> MemoryKind {
         self.kind
     }
+
+    fn number(&self) -> u64 {
+        self.number
+    }
 }
 
 impl Drop for CudaAllocation {
     fn drop(&mut self) {
         let (context, address) = (self.pool.context(), self.address);
         context.destroy(|| match self.kind {
-            MemoryKind::Device => {
-                let stream = self.pool.stream.raw();
-                // SAFETY: allocated from the pool, freed once; nothing that uses it is in flight.
-                unsafe { call!(context.driver, cuMemFreeAsync(address, stream)) }
-            }
+            // SAFETY: allocated there, freed once; what is in flight and uses it is on the stream.
+            MemoryKind::Device => unsafe { self.pool.free(address, self.len) },
             MemoryKind::Host if self.registered.is_some() => {
                 // SAFETY: registered, and unregistered once; nothing that uses it is in flight.
                 unsafe { call!(context.driver, cuMemHostUnregister(address as *mut c_void)) }

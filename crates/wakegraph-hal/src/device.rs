@@ -116,8 +116,10 @@ setters! { const ClockSample { error: Duration } }
 /// vouches for the [contract](super#what-a-backend-must-provide), all points of it, for the device
 /// and for every queue, event, memory, kernel, command-buffer and sub-device that it makes:
 ///
-/// - memory is valid, zeroed, as long as it says, aligned and where [`Memory::host_ptr`] says,
-///   until it is dropped;
+/// - memory is valid, zeroed if that was asked for, as long as it says, aligned and where
+///   [`Memory::host_ptr`] says, until it is dropped: for everything that is enqueued from then on, on this
+///   device or on one that [can access](Self::can_access) it, and for the host and other libraries once
+///   [`Memory::wait_until_ready`] has returned;
 /// - commands touch what their operands name, in the way that the command or the parameters
 ///   declare, and nothing else;
 /// - nothing touches it before everything in the wait list is final, nor after the event has become
@@ -156,7 +158,8 @@ pub unsafe trait Device: Any + Debug + Send + Sync {
     /// [`profiling`](Capabilities::profiling); the driver's.
     fn clock(&self) -> Result<ClockSample>;
 
-    /// Allocates zeroed memory.
+    /// Allocates memory, zeroed unless the description says otherwise. Does not wait for the device where
+    /// the driver lets the order of streams do so.
     ///
     /// # Errors
     /// [`OutOfMemory`](crate::ErrorKind::OutOfMemory),

@@ -27,14 +27,19 @@ pub struct MemoryDesc {
     pub len: usize,
     /// The place of the memory.
     pub kind: MemoryKind,
+    /// Whether all bytes are 0. Otherwise they hold anything, and the caller reads none that it has not
+    /// written.
+    pub zeroed: bool,
 }
 
 impl MemoryDesc {
-    /// Describes `len` bytes of this kind.
+    /// Describes `len` zeroed bytes of this kind.
     pub const fn new(len: usize, kind: MemoryKind) -> Self {
-        Self { len, kind }
+        Self { len, kind, zeroed: true }
     }
 }
+
+setters! { const MemoryDesc { zeroed: bool } }
 
 /// One allocation.
 pub trait Memory: Any + Debug + Send + Sync {
@@ -70,6 +75,17 @@ pub trait Memory: Any + Debug + Send + Sync {
     /// The default says that there is none, which suits drivers whose memory has addresses only.
     fn native_handle(&self) -> Option<NonNull<c_void>> {
         None
+    }
+
+    /// Blocks until the memory is there and cleared, for uses that come neither behind an enqueue on a queue
+    /// of this device nor through [`read`](Self::read) and [`write`](Self::write): those of another library.
+    ///
+    /// The default does nothing, which suits devices whose memory is ready when it has been allocated.
+    ///
+    /// # Errors
+    /// The driver's.
+    fn wait_until_ready(&self) -> Result<()> {
+        Ok(())
     }
 
     /// Copies `bytes` to `offset`, blocking the caller until it is done.

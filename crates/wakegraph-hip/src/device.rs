@@ -7,12 +7,12 @@ use std::ptr;
 use std::sync::{Arc, OnceLock};
 
 use wakegraph_hal::support::streams::{
-    DeviceParts, DriverContext as _, MemoryDevice, PinnedMemories, StreamDevice, StreamMemory,
+    DeviceParts, DriverContext as _, MemoryDevice, MemoryStream, PinnedMemories, StreamDevice, StreamMemory,
     stream_capabilities,
 };
-use wakegraph_hal::{Capabilities, CommandKinds, DeviceId, DeviceInfo, MemoryKind, Result, UserMemory};
+use wakegraph_hal::{Capabilities, CommandKinds, DeviceId, DeviceInfo, MemoryDesc, Result, UserMemory};
 
-use super::context::{self, HipContext, HipStream};
+use super::context::{self, HipContext};
 use super::error::version_text;
 use super::memory::{HipAllocation, HipMemoryPool, register};
 use super::program::HipFunction;
@@ -116,6 +116,10 @@ impl StreamDevice for HipDeviceInner {
     fn context(&self) -> &Arc<HipContext> {
         &self.context
     }
+
+    fn memory_stream(&self) -> &MemoryStream<HipContext> {
+        &self.pool.stream
+    }
 }
 
 pub(super) type HipMemory = StreamMemory<HipDeviceInner>;
@@ -123,8 +127,8 @@ pub(super) type HipMemory = StreamMemory<HipDeviceInner>;
 impl MemoryDevice for HipDeviceInner {
     type Allocation = HipAllocation;
 
-    fn allocate(&self, kind: MemoryKind, len: usize) -> Result<HipAllocation> {
-        HipAllocation::zeroed(&self.pool, kind, len)
+    fn allocate(&self, desc: &MemoryDesc) -> Result<HipAllocation> {
+        HipAllocation::create(&self.pool, desc)
     }
 
     fn register(&self, memory: &UserMemory) -> Result<bool, HipFailure> {
@@ -142,10 +146,6 @@ impl MemoryDevice for HipDeviceInner {
 
     fn trim(&self) -> Result<(), HipFailure> {
         self.pool.trim()
-    }
-
-    fn memory_stream(&self) -> &HipStream {
-        &self.pool.stream
     }
 
     unsafe fn copy_to_device(

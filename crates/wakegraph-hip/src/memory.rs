@@ -6,10 +6,10 @@ use std::ffi::{c_int, c_uint, c_void};
 use std::ptr;
 use std::sync::Arc;
 
-use wakegraph_hal::support::streams::{DriverContext as _, StreamAllocation, retry_with_room};
-use wakegraph_hal::{Error, ErrorKind, MemoryKind, Result, UserMemory};
+use wakegraph_hal::support::streams::{DriverContext as _, MemoryStream, StreamAllocation, retry_with_room};
+use wakegraph_hal::{Error, ErrorKind, MemoryDesc, MemoryKind, Result, UserMemory};
 
-use super::context::{HipContext, HipObject, HipStream};
+use super::context::{HipContext, HipObject};
 use super::sys::{
     Driver, HIP_POINTER_ATTRIBUTE_DEVICE_ORDINAL, HIP_POINTER_ATTRIBUTE_IS_MANAGED,
     HIP_POINTER_ATTRIBUTE_MEMORY_TYPE, HIP_POINTER_ATTRIBUTE_RANGE_SIZE,
@@ -27,7 +27,7 @@ pub(super) struct HipMemoryPool {
     /// Keeps freed memory for later allocations. None where the driver has no pools.
     pool: Option<HipObject<ihipMemPoolHandle_t>>,
     /// For allocations, reads and writes: they must not queue behind the user's work.
-    pub(super) stream: HipStream,
+    pub(super) stream: MemoryStream<HipContext>,
     context: Arc<HipContext>,
 }
 
@@ -39,7 +39,7 @@ impl HipMemoryPool {
     pub(super) fn create(context: &Arc<HipContext>) -> Result<Self, HipFailure> {
         let has_pools = context.attribute(hipDeviceAttributeMemoryPoolsSupported)? != 0;
         let pool = if has_pools { Some(create_pool(context)?) } else { None };
-        Ok(Self { pool, stream: HipStream::create(context)?, context: Arc::clone(context) })
+        Ok(Self { pool, stream: MemoryStream::create(context)?, context: Arc::clone(context) })
     }
 
     pub(super) fn context(&self) -> &Arc<HipContext> {
@@ -62,7 +62,7 @@ impl HipMemoryPool {
     /// Frees memory that [`allocate`](Self::allocate) has given, without waiting.
     ///
     /// # Safety
-    /// The memory is freed once, and nothing that uses it is in flight.
+    /// The memory is freed once, and nothing but what is on the stream uses it.
     unsafe fn free(&self, address: u64) {
         let memory = move || ptr::with_exposed_provenance_mut::<c_void>(address as usize);
         match &self.pool {
@@ -125,6 +125,8 @@ fn create_pool(context: &Arc<HipContext>) -> Result<HipObject<ihipMemPoolHandle_
 pub(super) struct HipAllocation {
     pub(super) address: u64,
     pub(super) kind: MemoryKind,
+    /// The number on the memory stream, of memory of the device.
+    number: u64,
     pool: Arc<HipMemoryPool>,
     /// Memory of the application's, which is not freed but unregistered, and then dropped.
     registered: Option<UserMemory>,
@@ -135,9 +137,9 @@ pub(super) struct HipAllocation {
 const HOST_FLAGS: u32 = hipHostMallocPortable | hipHostMallocMapped | hipHostMallocCoherent;
 
 impl HipAllocation {
-    /// Zeroed memory of this many bytes, which are not 0.
-    pub(super) fn zeroed(pool: &Arc<HipMemoryPool>, kind: MemoryKind, len: usize) -> Result<Self> {
-        let (context, stream) = (pool.context(), &pool.stream);
+    /// Memory as described, of a length that is not 0. No call waits for the device.
+    pub(super) fn create(pool: &Arc<HipMemoryPool>, desc: &MemoryDesc) -> Result<Self> {
+        let (MemoryDesc { len, kind, zeroed }, context, stream) = (*desc, pool.context(), &pool.stream);
         let (driver, _bound) = (context.driver, context.bind()?);
         // The pool may run out of memory while what it keeps is in pieces that are too small.
         let room = || pool.trim();
@@ -151,20 +153,25 @@ impl HipAllocation {
         })?;
         // From here on the memory is freed when something fails.
         let address = start.expose_provenance() as u64;
-        let memory = Self { address, kind, pool: Arc::clone(pool), registered: None };
+        let mut memory = Self { address, kind, number: 0, pool: Arc::clone(pool), registered: None };
         match kind {
             MemoryKind::Device => {
-                // SAFETY: the memory is as long as that, and nothing else uses it yet.
-                unsafe { call!(driver, hipMemsetAsync(start, 0, len, stream.raw())) }?;
-                stream.synchronize()?;
+                if zeroed {
+                    // SAFETY: the memory is as long as that, and all uses of it come later on the stream, or
+                    // behind the allocation when it is counted.
+                    unsafe { call!(driver, hipMemsetAsync(start, 0, len, stream.raw())) }?;
+                }
+                memory.number = stream.count_allocation();
             }
             MemoryKind::Host => {
                 if device_address(driver, start)? != start {
                     let why = "the device sees the host's memory at other addresses than the host";
                     return Err(Error::new(ErrorKind::FeatureNotSupported, why));
                 }
-                // SAFETY: as above.
-                unsafe { ptr::write_bytes(start.cast::<u8>(), 0, len) }
+                if zeroed {
+                    // SAFETY: the memory is as long as that, and nothing else uses it yet.
+                    unsafe { ptr::write_bytes(start.cast::<u8>(), 0, len) }
+                }
             }
         }
         Ok(memory)
@@ -173,7 +180,7 @@ impl HipAllocation {
     /// Memory that has been registered with the driver.
     pub(super) fn registered(pool: &Arc<HipMemoryPool>, memory: UserMemory) -> Self {
         let address = memory.start().as_ptr().expose_provenance() as u64;
-        Self { address, kind: MemoryKind::Host, pool: Arc::clone(pool), registered: Some(memory) }
+        Self { address, kind: MemoryKind::Host, number: 0, pool: Arc::clone(pool), registered: Some(memory) }
     }
 }
 
@@ -191,6 +198,10 @@ impl StreamAllocation for HipAllocation {
     fn kind(&self) -> MemoryKind {
         self.kind
     }
+
+    fn number(&self) -> u64 {
+        self.number
+    }
 }
 
 impl Drop for HipAllocation {
@@ -200,7 +211,7 @@ impl Drop for HipAllocation {
         let context = self.pool.context();
         match (self.kind, self.registered.take()) {
             (MemoryKind::Device, _) => {
-                // SAFETY: allocated by the pool, freed once; nothing that uses it is in flight.
+                // SAFETY: allocated by the pool, freed once; what is in flight and uses it is on the stream.
                 unsafe { self.pool.free(address) }
             }
             // Now, as the owner may register the memory again as soon as this is over.

@@ -59,7 +59,7 @@ struct UpdateTest<'a> {
 
 impl<'a> UpdateTest<'a> {
     fn prepare(device: &'a Arc<HipDeviceInner>) -> Result<Self> {
-        let memory = |kind, len| HipMemory::allocate(device, &MemoryDesc { len, kind });
+        let memory = |kind, len| HipMemory::allocate(device, &MemoryDesc::new(len, kind));
         let (bytes, delay) = (memory(MemoryKind::Host, 5)?, memory(MemoryKind::Device, LAST_DELAY)?);
         // SAFETY: nothing uses the memory yet.
         unsafe { bytes.write(0, &[BEFORE, BEFORE, BEFORE, OLD, NEW]) }?;
@@ -72,6 +72,7 @@ impl<'a> UpdateTest<'a> {
         let nodes = [first, add(1, &[first])?];
         let exec = HipGraphExec::instantiate(&mut graph)?;
         let stream = HipStream::create(&device.context)?;
+        device.pool.stream.order_before(&stream)?;
         Ok(Self { device, stream, bytes, delay, nodes, exec, _graph: graph })
     }
 

@@ -1,4 +1,4 @@
-//! Memory: zeroed heap memory, aligned to 64 bytes, visible to the host whatever its kind.
+//! Memory: zeroed heap memory (the system gives it so), aligned to 64 bytes, visible to the host whatever its kind.
 #![expect(unsafe_code, reason = "hands out what the trait's contract says is the caller's to order")]
 
 use std::ptr::NonNull;
@@ -71,7 +71,7 @@ mod tests {
     #[test]
     fn is_visible_to_the_host_whatever_its_kind() {
         for kind in [MemoryKind::Device, MemoryKind::Host] {
-            let memory = HostMemory::allocate(DeviceId::from_raw(0), &MemoryDesc { len: 7, kind }).unwrap();
+            let memory = HostMemory::allocate(DeviceId::from_raw(0), &MemoryDesc::new(7, kind)).unwrap();
             assert_eq!((memory.kind(), memory.len()), (kind, 7));
             let start = memory.host_ptr().unwrap().as_ptr();
             assert_eq!(memory.usm().unwrap().address(), start as usize);

@@ -410,7 +410,7 @@ pub(super) struct StampBuffer {
 impl StampBuffer {
     pub(super) fn new(context: &Arc<LevelZeroContext>, commands: &Arc<[u32]>) -> Result<Self> {
         let len = commands.len() * size_of::<sys::ze_kernel_timestamp_result_t>();
-        let desc = MemoryDesc { len: len.max(1), kind: MemoryKind::Host };
+        let desc = MemoryDesc::new(len.max(1), MemoryKind::Host);
         Ok(Self { memory: LevelZeroMemory::allocate(context, &desc)?, commands: Arc::clone(commands) })
     }
 

@@ -140,7 +140,7 @@ impl DriverAllocation for LevelZeroAllocation {
     type Context = LevelZeroContext;
 
     fn allocate(context: &Arc<LevelZeroContext>, desc: &MemoryDesc) -> Result<Self> {
-        let MemoryDesc { len, kind } = *desc;
+        let MemoryDesc { len, kind, zeroed } = *desc;
         let start = match kind {
             MemoryKind::Device => allocate_device(context, len),
             MemoryKind::Host => allocate_host(context, len),
@@ -164,6 +164,7 @@ impl DriverAllocation for LevelZeroAllocation {
         // From here on the memory is freed when something fails.
         let memory = Self { kind, start, context: Arc::clone(context) };
         match kind {
+            _ if !zeroed => {}
             MemoryKind::Device => context.service(|api, list| {
                 let (start, zero) = (start.as_ptr().cast(), 0u8);
                 let (zero, none) = ((&raw const zero).cast(), ptr::null_mut());

@@ -84,7 +84,7 @@ pub(super) unsafe fn memory(
         }
     };
     let buffer = retain!(core, clRetainMemObject(handle));
-    let desc = MemoryDesc { len, kind: MemoryKind::Device };
+    let desc = MemoryDesc::new(len, MemoryKind::Device);
     Ok(OpenclMemory::new(&desc, OpenclAllocation::of_buffer(context, buffer, whole)))
 }
 

@@ -70,20 +70,22 @@ impl Drop for HostBlock {
 }
 
 impl HostBlock {
-    /// Zeroed shared memory.
-    fn shared(context: &Arc<OpenclContext>, len: usize) -> Option<Self> {
+    /// Shared memory, zeroed if that is asked for.
+    fn shared(context: &Arc<OpenclContext>, len: usize, zeroed: bool) -> Option<Self> {
         let allocate = context.core.clSVMAlloc?;
         let flags = sys::CL_MEM_READ_WRITE | sys::CL_MEM_SVM_FINE_GRAIN_BUFFER;
         // SAFETY: the context is alive; the driver refuses sizes that it cannot allocate.
         let start = unsafe { allocate(context.raw.raw(), flags, len, ALIGN as sys::cl_uint) };
         let start = NonNull::new(start.cast::<u8>())?;
-        // SAFETY: `len` bytes have just been allocated at `start`, and the host may use them.
-        unsafe { start.write_bytes(0, len) };
+        if zeroed {
+            // SAFETY: `len` bytes have just been allocated at `start`, and the host may use them.
+            unsafe { start.write_bytes(0, len) };
+        }
         Some(Self { start, mapped: None, context: Arc::clone(context) })
     }
 
-    /// Zeroed memory of a buffer object, which stays mapped for as long as the block lives.
-    fn mapped(context: &Arc<OpenclContext>, len: usize) -> DriverResult<Self> {
+    /// Memory of a buffer object, zeroed if that is asked for. It stays mapped for as long as the block lives.
+    fn mapped(context: &Arc<OpenclContext>, len: usize, zeroed: bool) -> DriverResult<Self> {
         let buffer = context.create_buffer(len, BufferPlace::Host)?;
         let (service, raw) = (context.service()?, buffer.raw());
         let (queue, flags, none) = (service.raw(), sys::CL_MAP_READ | sys::CL_MAP_WRITE, ptr::null());
@@ -93,8 +95,10 @@ impl HostBlock {
             get!(context.core, clEnqueueMapBuffer(queue, raw, wait, flags, 0, len, 0, none, event))
         }?;
         let start = start.cast::<u8>();
-        // SAFETY: `len` bytes have just been mapped at `start` for writing.
-        unsafe { start.write_bytes(0, len) };
+        if zeroed {
+            // SAFETY: `len` bytes have just been mapped at `start` for writing.
+            unsafe { start.write_bytes(0, len) };
+        }
         Ok(Self { start, mapped: Some(buffer), context: Arc::clone(context) })
     }
 
@@ -175,7 +179,8 @@ impl OpenclAllocation {
     }
 }
 
-/// The fill also makes the driver allocate the memory, which it otherwise does at the first use.
+/// The fill also makes the driver allocate the memory, which it otherwise does at the first use. So it is there
+/// whether zeroes are asked for or not.
 fn create_zeroed(context: &OpenclContext, len: usize) -> DriverResult<Owned<MemObject>> {
     let (buffer, service) = (context.create_buffer(len, BufferPlace::Device)?, context.service()?);
     service.clear(&buffer, len, &[])?;
@@ -187,7 +192,7 @@ impl DriverAllocation for OpenclAllocation {
     type Context = OpenclContext;
 
     fn allocate(context: &Arc<OpenclContext>, desc: &MemoryDesc) -> Result<Self> {
-        let MemoryDesc { len, kind } = *desc;
+        let MemoryDesc { len, kind, zeroed } = *desc;
         let out_of_memory = || {
             Error::new(ErrorKind::OutOfMemory, format!("{len} bytes cannot be allocated"))
                 .help("free memory, or work in smaller pieces")
@@ -205,11 +210,13 @@ impl DriverAllocation for OpenclAllocation {
         };
         let (block, buffer) = match (context.features.shared_memory, kind) {
             (true, _) => {
-                let block = HostBlock::shared(context, len).ok_or_else(out_of_memory)?;
+                let block = HostBlock::shared(context, len, zeroed).ok_or_else(out_of_memory)?;
                 let buffer = context.create_buffer(len, BufferPlace::Block(block.start));
                 (Some(block), Some(buffer))
             }
-            (false, MemoryKind::Host) => (Some(HostBlock::mapped(context, len).map_err(refused)?), None),
+            (false, MemoryKind::Host) => {
+                (Some(HostBlock::mapped(context, len, zeroed).map_err(refused)?), None)
+            }
             (false, MemoryKind::Device) => (None, Some(create_zeroed(context, len))),
         };
         let buffer = buffer.transpose().map_err(refused)?.map(Arc::new);

@@ -31,9 +31,9 @@ pub(crate) struct Allocation {
 }
 
 impl Allocation {
-    /// Zeroed memory of the device.
-    pub(crate) fn on_device(device: &Device, len: usize) -> Result<Arc<Self>> {
-        let desc = hal::MemoryDesc { len: len.max(1), kind: hal::MemoryKind::Device };
+    /// Memory of the device, zeroed or with anything in it.
+    pub(crate) fn on_device(device: &Device, len: usize, zeroed: bool) -> Result<Arc<Self>> {
+        let desc = hal::MemoryDesc::new(len.max(1), hal::MemoryKind::Device).zeroed(zeroed);
         let memory = device.observe(device.hal().allocate(&desc));
         let memory = memory.map_err(|error| error.on_device(device.selector()))?;
         Ok(Self::with(device, memory, len, device.metrics().allocated(false, len)))
@@ -44,7 +44,8 @@ impl Allocation {
         // A lost device refuses.
         let largest = device.loss().map_or(device.capabilities().max_allocation, |_| 0);
         let memory = device.host_pool().allocate(len.max(1), largest, zeroed, |len| {
-            let memory = device.hal().allocate(&hal::MemoryDesc { len, kind: hal::MemoryKind::Host });
+            let desc = hal::MemoryDesc::new(len, hal::MemoryKind::Host).zeroed(zeroed);
+            let memory = device.hal().allocate(&desc);
             device.observe(memory).map_err(|error| error.on_device(device.selector()))
         })?;
         Ok(Self::with(device, memory, len, device.metrics().allocated(true, len)))

@@ -17,7 +17,7 @@ use crate::runtime::resource::device::Device;
 /// Graphs and executables keep the memory alive for as long as a device may touch it, so a buffer
 /// can be dropped at any time.
 ///
-/// New memory is zeroed. (Buffers of [`Graph::scratch`](crate::Graph::scratch) have memory only
+/// New memory is zeroed, unless it is [asked for otherwise](Device::buffer_uninit). (Buffers of [`Graph::scratch`](crate::Graph::scratch) have memory only
 /// while their graph runs, and what is in it then is undefined.)
 ///
 /// [Memory](crate::guide::memory) is a page of the guide.
@@ -40,9 +40,10 @@ pub struct Buffer<T> {
 }
 
 impl<T: Pod> Buffer<T> {
-    pub(crate) fn allocate(device: &Device, len: usize) -> Result<Self> {
+    /// Memory that is zeroed, or holds anything.
+    fn allocate(device: &Device, len: usize, zeroed: bool) -> Result<Self> {
         let bytes = byte_len::<T>(len)?;
-        let allocation = Allocation::on_device(device, bytes)?;
+        let allocation = Allocation::on_device(device, bytes, zeroed)?;
         Ok(Self::whole(allocation))
     }
 
@@ -95,14 +96,42 @@ impl<T: Pod> Buffer<T> {
 impl Device {
     /// Device memory for `len` elements, zeroed. There may be none.
     ///
-    /// Blocks until the memory is zeroed: on a busy device that may take as long as the work ahead of it.
-    /// Services allocate when they start, or in [`spawn_blocking`](tokio::task::spawn_blocking).
+    /// On CUDA and HIP neither this nor the drop of the buffer waits for the device: the memory is allocated,
+    /// cleared and freed in the order of a stream, and whatever uses the buffer first comes behind that. An
+    /// allocation that fails does so here all the same. It waits where memory has run out, as then what is kept
+    /// for later is first given back to the system. [Memory](crate::guide::memory) says what other devices do.
     ///
     /// # Errors
     /// [`InvalidSize`](crate::ErrorKind::InvalidSize) for elements of 0 bytes,
     /// [`OutOfMemory`](crate::ErrorKind::OutOfMemory).
     pub fn buffer<T: Pod>(&self, len: usize) -> Result<Buffer<T>> {
-        Buffer::allocate(self, len)
+        Buffer::allocate(self, len, true)
+    }
+
+    /// Device memory for `len` elements that hold anything, such as what was in memory that has been freed. It
+    /// saves the clear of a [`buffer`](Self::buffer) that is written as a whole anyway.
+    ///
+    /// ```
+    /// # #![allow(unsafe_code)]
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> wakegraph::Result<()> {
+    /// # let device = wakegraph::Device::open("host")?;
+    /// // SAFETY: all elements are written before any is read.
+    /// let x = unsafe { device.buffer_uninit::<u32>(3) }?;
+    /// x.write(&[1, 2, 3]).await?;
+    /// assert_eq!(x.to_vec().await?, [1, 2, 3]);
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// As [`buffer`](Self::buffer).
+    ///
+    /// # Safety
+    /// No command and no copy reads an element before something has written it.
+    #[expect(unsafe_code, reason = "the caller vouches that nothing is read before it is written")]
+    pub unsafe fn buffer_uninit<T: Pod>(&self, len: usize) -> Result<Buffer<T>> {
+        Buffer::allocate(self, len, false)
     }
 
     /// Device memory holding a copy of `elements`. Blocks for the time of the copy.
@@ -110,7 +139,8 @@ impl Device {
     /// # Errors
     /// As [`buffer`](Self::buffer), and the driver's.
     pub fn buffer_from<T: Pod>(&self, elements: &[T]) -> Result<Buffer<T>> {
-        let buffer = self.buffer(elements.len())?;
+        // The memory of no elements has a byte, which nothing uses.
+        let buffer = Buffer::allocate(self, elements.len(), false)?;
         buffer.view.allocation.initialise(bytemuck::cast_slice(elements))?;
         Ok(buffer)
     }
@@ -126,5 +156,31 @@ impl<T> Debug for Buffer<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let View { allocation, offset, len } = &self.view;
         write!(f, "Buffer<{}>[{offset}..{}] of {allocation:?}", std::any::type_name::<T>(), offset + len)
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
+mod tests {
+    use wakegraph_hal::fake::{FakeDevice, FakeOptions};
+
+    use super::*;
+
+    #[test]
+    #[expect(unsafe_code, reason = "reads what the fake device has there")]
+    fn memory_is_zeroed_unless_it_is_overwritten() {
+        let device = Device::from_hal(FakeDevice::open(FakeOptions::new()).0);
+        let bytes = |buffer: &Buffer<u8>| {
+            let mut bytes = [1; 3];
+            // SAFETY: nothing is in flight.
+            unsafe { buffer.view.allocation.memory().read(0, &mut bytes) }.unwrap();
+            bytes
+        };
+        assert_eq!(bytes(&device.buffer(3).unwrap()), [0; 3]);
+        assert_eq!(bytes(&device.buffer_from(&[7, 8, 9]).unwrap()), [7, 8, 9]);
+        // SAFETY: the fake device's memory has bytes.
+        let any = unsafe { device.buffer_uninit(3) }.unwrap();
+        assert_eq!(bytes(&any), [FakeDevice::UNWRITTEN; 3]);
+        assert_eq!(device.buffer_from::<u8>(&[]).unwrap().len(), 0);
     }
 }

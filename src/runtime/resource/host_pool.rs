@@ -63,7 +63,7 @@ impl Default for HostPool {
 
 impl HostPool {
     /// Memory of `len` bytes, zeroed or with anything in it: memory that is kept, or else what
-    /// `allocate` gives for a number of bytes, which is zeroed. More than `largest` bytes are never
+    /// `allocate` gives for a number of bytes, zeroed if that is asked for. More than `largest` bytes are never
     /// kept.
     pub(super) fn allocate(
         self: &Arc<Self>,

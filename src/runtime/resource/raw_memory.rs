@@ -150,8 +150,17 @@ impl<T: Pod> Buffer<T> {
     /// The address of the first element, for other libraries; none where the device's memory has no
     /// addresses, as on OpenCL devices without shared virtual memory, and for scratch buffers. It is
     /// good as long as a clone of this buffer, a graph or an executable holds the memory.
+    ///
+    /// Blocks until the memory is allocated and cleared, which on CUDA and HIP the [allocation](Device::buffer)
+    /// does not wait for: other libraries' streams know nothing of that.
     pub fn address(&self) -> Option<usize> {
-        self.view().pointer().map(UsmPointer::address)
+        let address = self.view().pointer()?.address();
+        let ready = self.view().allocation.memory().wait_until_ready();
+        if let Err(error) = self.device().observe(ready) {
+            // The device is lost: what uses the address fails as well.
+            tracing::debug!(target: "wakegraph", %error, "memory is not ready");
+        }
+        Some(address)
     }
 }
 

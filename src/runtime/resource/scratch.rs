@@ -159,7 +159,7 @@ pub(crate) fn is_reachable(owner: &Device, device: &Device) -> Result<bool> {
         return Ok(true);
     }
     // What there will be is memory like any other of its device.
-    let like_it = Allocation::on_device(owner, 1)?;
+    let like_it = Allocation::on_device(owner, 1, false)?;
     Ok(device.hal().can_access(&**like_it.memory()))
 }
 
@@ -220,7 +220,7 @@ impl Places {
             // What has no such multiple is refused as it is.
             let bytes = bytes.checked_next_multiple_of(ALIGNMENT).unwrap_or(bytes);
             let device = of.device().clone();
-            let own = Allocation::on_device(&device, bytes)?;
+            let own = Allocation::on_device(&device, bytes, false)?;
             places.by_resource.insert(of.memory().resource(), (own, 0));
             match memory.iter_mut().find(|known| known.device == device) {
                 Some(known) => known.bytes += bytes,
@@ -241,7 +241,7 @@ impl Places {
             let piece = match (&places.shared, known) {
                 (Some(shared), _) => shared.at_least(device, bytes)?,
                 (None, Some(known)) => known.clone(),
-                (None, None) => Allocation::on_device(device, bytes)?,
+                (None, None) => Allocation::on_device(device, bytes, false)?,
             };
             pieces.insert(id, piece);
             memory.push(GraphMemory { device: device.clone(), bytes, saved: unshared - bytes });
@@ -387,7 +387,7 @@ impl ScratchArena {
         {
             return Ok(known.clone());
         }
-        let larger = Allocation::on_device(device, bytes)?;
+        let larger = Allocation::on_device(device, bytes, false)?;
         let outgrown = allocations.insert(device.id(), larger.clone());
         drop(allocations);
         drop(outgrown);

@@ -145,6 +145,8 @@ table! {
     cuMemPoolSetAccess = "cuMemPoolSetAccess"(CUmemoryPool, *const CUmemAccessDesc, usize);
     cuMemAllocFromPoolAsync = "cuMemAllocFromPoolAsync"(*mut CUdeviceptr, usize, CUmemoryPool, CUstream);
     cuMemFreeAsync = "cuMemFreeAsync"(CUdeviceptr, CUstream);
+    cuMemAlloc = "cuMemAlloc_v2"(*mut CUdeviceptr, usize);
+    cuMemFree = "cuMemFree_v2"(CUdeviceptr);
     cuMemHostAlloc = "cuMemHostAlloc"(*mut *mut c_void, usize, c_uint);
     cuMemHostRegister = "cuMemHostRegister_v2"(*mut c_void, usize, c_uint);
     cuMemHostUnregister = "cuMemHostUnregister"(*mut c_void);

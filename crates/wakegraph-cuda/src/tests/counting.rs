@@ -13,7 +13,7 @@ fn enqueue_counted(bench: &Bench, buffer: &dyn CommandBuffer, event: &Arc<dyn Ev
 fn runs_are_counted_where_the_creator_asked_for_it() {
     let bench = Bench::new();
     let memory = bench.memory();
-    let host = bench.device.allocate(&MemoryDesc { len: 64, kind: MemoryKind::Host }).unwrap();
+    let host = bench.device.allocate(&MemoryDesc::new(64, MemoryKind::Host)).unwrap();
     let other = bench.memory();
     let copy = |from: &Arc<dyn Memory>| {
         let [src, dst] = [from, &memory].map(|memory| MemoryView::whole(memory.clone()));
@@ -197,7 +197,7 @@ fn a_counting_launch_that_fails_is_repeated_without_counting() {
 fn a_counter_serves_updated_graphs() {
     let bench = Bench::new();
     let memory = bench.memory();
-    let host = bench.device.allocate(&MemoryDesc { len: 64, kind: MemoryKind::Host }).unwrap();
+    let host = bench.device.allocate(&MemoryDesc::new(64, MemoryKind::Host)).unwrap();
     let commands = [bench.launch(1, &memory), bench.launch(2, &memory)];
     let (mut buffer, handles) = bench.chain(UPDATABLE_LOW_LATENCY, &commands);
     let event = bench.event();

@@ -27,6 +27,8 @@ const DISTURBING: &[&str] = &[
     "cuStreamSynchronize",
     "cuMemAllocFromPoolAsync",
     "cuMemFreeAsync",
+    "cuMemAlloc",
+    "cuMemFree",
     "cuMemHostAlloc",
     "cuMemFreeHost",
     "cuGraphInstantiateWithFlags",
@@ -39,6 +41,8 @@ struct State {
     calls: HashMap<&'static str, usize>,
     /// The compute capability that code is for, if not the newest.
     capability: Option<c_int>,
+    /// Devices have no memory pools.
+    no_pools: bool,
     /// Queries answer that nothing is over.
     held: bool,
     /// Streams say that they capture.
@@ -193,6 +197,11 @@ pub(super) fn code_is_for(capability: c_int) {
     with(|state| state.capability = Some(capability));
 }
 
+/// Devices that are opened from now on have no memory pools.
+pub(super) fn without_pools() {
+    with(|state| state.no_pools = true);
+}
+
 /// Makes memory known.
 pub(super) fn know(memory: FakeMemory) {
     with(|state| state.memory.push(memory));
@@ -293,11 +302,11 @@ mod functions {
         cuDriverGetVersion(version: c_int) = 13_000;
         cuDeviceGetCount(count: c_int) = 2;
         cuDeviceTotalMem(bytes: usize, CUdevice) = 1 << 30;
-        cuDeviceGetAttribute(value: c_int, CUdevice_attribute, CUdevice) = 1024;
         cuDevicePrimaryCtxRetain(context: CUcontext, CUdevice) = ptr::without_provenance_mut(fresh());
         cuCtxGetDevice(device: CUdevice) = 0;
         cuMemPoolCreate(pool: CUmemoryPool, *const CUmemPoolProps) = ptr::without_provenance_mut(fresh());
         cuMemAllocFromPoolAsync(address: CUdeviceptr, usize, CUmemoryPool, CUstream) = fresh() as u64;
+        cuMemAlloc(address: CUdeviceptr, usize) = fresh() as u64;
         cuModuleLoadDataEx(module: CUmodule, *const c_void, c_uint, *mut CUjit_option, *mut *mut c_void) =
             ptr::without_provenance_mut(fresh());
         cuStreamCreate(stream: CUstream, c_uint) = ptr::without_provenance_mut(fresh());
@@ -314,6 +323,18 @@ mod functions {
         cuGraphConditionalHandleCreate(
             handle: CUgraphConditionalHandle, CUgraph, CUcontext, c_uint, c_uint
         ) = fresh() as u64;
+    }
+
+    pub(super) unsafe extern "C" fn cuDeviceGetAttribute(
+        value: *mut c_int,
+        attribute: CUdevice_attribute,
+        _: CUdevice,
+    ) -> Code {
+        let is_lacking =
+            attribute == CU_DEVICE_ATTRIBUTE_MEMORY_POOLS_SUPPORTED && with(|state| state.no_pools);
+        // SAFETY: the caller gives a place for a number.
+        unsafe { value.write(if is_lacking { 0 } else { 1024 }) };
+        called("cuDeviceGetAttribute")
     }
 
     pub(super) unsafe extern "C" fn cuDeviceGet(device: *mut CUdevice, index: c_int) -> Code {
@@ -624,6 +645,7 @@ fn table() -> Driver {
         cuThreadExchangeStreamCaptureMode,
         cuMemPoolCreate,
         cuMemAllocFromPoolAsync,
+        cuMemAlloc,
         cuMemHostAlloc,
         cuModuleLoadDataEx,
         cuModuleGetFunction,

@@ -202,7 +202,7 @@ fn contexts_of_the_application_are_kept_and_not_released() {
     assert_eq!(open(handle(5).cast(), Box::new(())).unwrap_err().kind(), ErrorKind::InvalidArgument);
     let device = open(handle(5).cast(), Box::new(owner.clone())).unwrap();
     assert_eq!((&*device.info().selector, device.inner().context.raw.addr()), ("cuda:0", 5));
-    let memory = device.allocate(&MemoryDesc { len: 64, kind: MemoryKind::Device }).unwrap();
+    let memory = device.allocate(&MemoryDesc::new(64, MemoryKind::Device)).unwrap();
     drop(device);
     assert_eq!(Arc::strong_count(&owner), 2, "memory is freed in its context");
     drop(memory);

@@ -117,6 +117,7 @@ fn a_run_on_another_stream_gets_its_number_after_the_one_before() {
     let event = bench.event();
     bench.run(&*buffer).unwrap();
     let other = bench.device.create_queue(&QueueDesc::new(QueueOrder::InOrder)).unwrap();
+    bench.order_after_allocations(&*other);
     for queue in [&other, &bench.queue] {
         let before = fake::calls("cuStreamWaitEvent");
         // SAFETY: the fake driver runs nothing.

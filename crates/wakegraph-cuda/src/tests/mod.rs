@@ -5,6 +5,7 @@ mod counting;
 pub(crate) mod fake;
 mod foreign;
 mod loops;
+mod memory;
 mod overlap;
 mod parts;
 mod probes;
@@ -15,6 +16,7 @@ mod updates;
 use std::sync::{Arc, Barrier};
 use std::time::{Duration, Instant};
 
+use wakegraph_hal::support::streams::{DriverContext as _, StreamDevice as _, StreamQueue};
 use wakegraph_hal::{
     AccessMode, Body, Command, CommandBuffer, CommandBufferDesc, CommandHandle, CommandUpdate, DeviceId,
     Error, ErrorKind, Event, EventDesc, EventStatus, Kernel, KernelArg, KernelDesc, KernelLaunch,
@@ -78,7 +80,7 @@ impl Bench {
     }
 
     fn memory(&self) -> Arc<dyn Memory> {
-        self.device.allocate(&MemoryDesc { len: 64, kind: MemoryKind::Device }).unwrap()
+        self.device.allocate(&MemoryDesc::new(64, MemoryKind::Device)).unwrap()
     }
 
     fn event(&self) -> Arc<dyn Event> {
@@ -108,7 +110,15 @@ impl Bench {
             last = Some(appended.sync_point);
         }
         buffer.finalize().unwrap();
+        self.order_after_allocations(&*self.queue);
         (buffer, handles)
+    }
+
+    /// Has the queue come behind all allocations now, and not when the next enqueue is counted.
+    fn order_after_allocations(&self, queue: &dyn Queue) {
+        let device = self.device.inner();
+        let stream = &StreamQueue::of(queue, device).unwrap().stream;
+        device.context.run(|| device.memory_stream().order_before(stream)).unwrap();
     }
 
     fn enqueue(
@@ -281,7 +291,7 @@ fn captures_of_other_threads_stay_valid() {
         }
         bench.run(&*buffer).unwrap();
     }
-    let host = bench.device.allocate(&MemoryDesc { len: 8, kind: MemoryKind::Host }).unwrap();
+    let host = bench.device.allocate(&MemoryDesc::new(8, MemoryKind::Host)).unwrap();
     // SAFETY: nothing is in flight.
     unsafe { memory.read(0, &mut [0; 4]) }.unwrap();
     bench.device.trim().unwrap();
@@ -393,7 +403,7 @@ fn queues_of_high_priority_have_such_streams() {
 fn running_out_of_memory_trims_the_pool_and_tries_again() {
     let bench = Bench::new();
     let memory = bench.memory();
-    let allocate = |kind| move |bench: &Bench| bench.device.allocate(&MemoryDesc { len: 8, kind }).map(drop);
+    let allocate = |kind| move |bench: &Bench| bench.device.allocate(&MemoryDesc::new(8, kind)).map(drop);
     let (device_memory, host_memory) = (allocate(MemoryKind::Device), allocate(MemoryKind::Host));
     let finalize = |bench: &Bench| {
         let mut buffer = bench.device.create_command_buffer(&PLAIN)?;
@@ -450,7 +460,7 @@ fn what_was_current_on_a_thread_is_so_again() {
         let bench = Bench::new();
         is_as_before("open");
         let (memory, event) = (bench.memory(), bench.event());
-        let host = bench.device.allocate(&MemoryDesc { len: 64, kind: MemoryKind::Host }).unwrap();
+        let host = bench.device.allocate(&MemoryDesc::new(64, MemoryKind::Host)).unwrap();
         is_as_before("allocate");
         // SAFETY: nothing is in flight.
         unsafe { memory.write(0, &[1; 4]) }.unwrap();
@@ -585,7 +595,7 @@ fn update_of(handle: CommandHandle, n: u32, enabled: Option<bool>) -> CommandUpd
 fn a_large_copy_within_the_device_is_several_nodes() {
     let bench = Bench::new();
     let nodes = |len| {
-        let desc = MemoryDesc { len, kind: MemoryKind::Device };
+        let desc = MemoryDesc::new(len, MemoryKind::Device);
         let [src, dst] = [(); 2].map(|()| MemoryView::whole(bench.device.allocate(&desc).unwrap()));
         let before = fake::calls("cuGraphAddMemcpyNode");
         bench.chain(PLAIN, &[Command::BufferCopy { src, dst }]);

@@ -12,7 +12,7 @@ struct Memories {
 
 impl Memories {
     fn of(bench: &Bench) -> Self {
-        let host = bench.device.allocate(&MemoryDesc { len: 64, kind: MemoryKind::Host }).unwrap();
+        let host = bench.device.allocate(&MemoryDesc::new(64, MemoryKind::Host)).unwrap();
         Self { here: bench.memory(), host }
     }
 
@@ -172,6 +172,7 @@ fn a_launch_on_another_stream_comes_after_all_parts_of_the_last_one() {
         let (buffer, _) = bench.chain(CHAIN, &commands);
         bench.run(&*buffer).unwrap();
         for queue in &others {
+            bench.order_after_allocations(&**queue);
             for waits in [waits, 0] {
                 let (event, before) = (bench.event(), fake::calls("cuStreamWaitEvent"));
                 // SAFETY: the fake driver runs nothing.

@@ -104,7 +104,7 @@ impl Probe {
         let number = |name: &'static str| Param { name: name.into(), kind: ParamKind::Value { size: 4 } };
         let params = [Param { name: "x".into(), kind: words }, number("n"), number("cycles")];
         let kernel = device.create_kernel(&KernelDesc { name, params: &params, sources });
-        let memory = device.allocate(&MemoryDesc { len: 4 * WORDS, kind: MemoryKind::Device });
+        let memory = device.allocate(&MemoryDesc::new(4 * WORDS, MemoryKind::Device));
         let stream = CudaStream::create(&device.inner().context).unwrap();
         Self { kernel: kernel.unwrap(), memory: memory.unwrap(), stream, device }
     }
@@ -475,7 +475,7 @@ fn fills_by_a_kernel_set_what_set_nodes_do() {
     let probe = Probe::new();
     let inner = probe.device.inner();
     let _bound = inner.context.bind().unwrap();
-    let memory = probe.device.allocate(&MemoryDesc { len: LEN, kind: MemoryKind::Device }).unwrap();
+    let memory = probe.device.allocate(&MemoryDesc::new(LEN, MemoryKind::Device)).unwrap();
     for (pattern, step) in [(&[5u8][..], 1), (&[1, 2], 2), (&[1, 2, 3, 4], 4)] {
         for start in (0..40).step_by(step) {
             for len in (step..100).step_by(step).chain([LEN - 64]) {

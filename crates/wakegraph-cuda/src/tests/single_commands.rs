@@ -14,7 +14,7 @@ fn enqueue(bench: &Bench, command: Command, function: &'static str) -> [usize; 2
 }
 
 fn host_memory(bench: &Bench) -> Arc<dyn Memory> {
-    bench.device.allocate(&MemoryDesc { len: 64, kind: MemoryKind::Host }).unwrap()
+    bench.device.allocate(&MemoryDesc::new(64, MemoryKind::Host)).unwrap()
 }
 
 fn copy(src: &Arc<dyn Memory>, dst: &Arc<dyn Memory>) -> Command {

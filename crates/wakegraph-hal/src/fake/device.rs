@@ -29,6 +29,9 @@ pub struct FakeDevice {
 }
 
 impl FakeDevice {
+    /// Byte that memory holds which was not to be zeroed.
+    pub const UNWRITTEN: u8 = 0xA5;
+
     /// Opens a device, and gives the control over it.
     ///
     /// ```
@@ -74,6 +77,10 @@ unsafe impl Device for FakeDevice {
         self.status()?;
         self.schedule.log(|| format!("allocate {desc:?}"));
         let (resource, block) = (ResourceId::unique(), HeapBlock::zeroed(desc.len)?);
+        if !desc.zeroed {
+            // SAFETY: nothing else has the block.
+            unsafe { block.write(0, &vec![Self::UNWRITTEN; desc.len]) }?;
+        }
         Ok(Arc::new(FakeMemory { resource, device: self.info.id, kind: desc.kind, block }))
     }
 

@@ -54,7 +54,7 @@ impl StagedMemory {
         len: usize,
         allocate: impl FnOnce(&MemoryDesc) -> Result<M>,
     ) -> Result<Arc<M>> {
-        let memory = Arc::new(allocate(&MemoryDesc { len, kind: MemoryKind::Device })?);
+        let memory = Arc::new(allocate(&MemoryDesc::new(len, MemoryKind::Device))?);
         self.0.push(Arc::clone(&memory) as _);
         Ok(memory)
     }

@@ -25,7 +25,7 @@ pub trait DriverAllocation: Debug + Send + Sync + Sized + 'static {
     /// The context that its device shares.
     type Context: DeviceContext;
 
-    /// Zeroed memory of a length that is not 0.
+    /// Memory of a length that is not 0, zeroed unless the description says otherwise.
     fn allocate(context: &Arc<Self::Context>, desc: &MemoryDesc) -> Result<Self>;
 
     /// The context that it was allocated in.

@@ -39,7 +39,7 @@ fn what_comes_after_a_failure_runs_and_in_order() {
         let [first, second, third, fourth] = [(); 4].map(|()| queue(&device));
         let (p, end_p) = pending(&device, &fourth);
         let enqueue = |queue: &dyn Queue, wait: WaitList<'_>| {
-            let memory = device.allocate(&MemoryDesc { len: 4, kind: MemoryKind::Device }).unwrap();
+            let memory = device.allocate(&MemoryDesc::new(4, MemoryKind::Device)).unwrap();
             let (dst, pattern) = (MemoryView::whole(memory.clone()), [7].as_slice().into());
             let fill = Arc::new(Command::BufferFill { dst, pattern });
             let event: Arc<dyn Event> = Arc::new(OpenclEvent::new(&device.context));
@@ -89,7 +89,7 @@ fn no_command_of_a_buffer_runs_after_a_failure() {
                 CommandBufferDesc { updatable: false, in_order: true, profiling: false, low_latency: false };
             let mut buffer = device.create_command_buffer(&desc).unwrap();
             let memories = [(); 3].map(|()| {
-                let memory = device.allocate(&MemoryDesc { len: 4, kind: MemoryKind::Device }).unwrap();
+                let memory = device.allocate(&MemoryDesc::new(4, MemoryKind::Device)).unwrap();
                 let (dst, pattern) = (MemoryView::whole(memory.clone()), [7].as_slice().into());
                 buffer.append(&Command::BufferFill { dst, pattern }, &[]).unwrap();
                 memory
@@ -124,7 +124,7 @@ fn what_needs_a_stream_task_does_not_run_after_its_failure() {
         let task = Arc::new(Command::StreamTask(task));
         // SAFETY: it touches no memory.
         unsafe { first.enqueue(&task, WaitList::dependencies(&[&a]), Signal::new(&task_done)) }.unwrap();
-        let memory = device.allocate(&MemoryDesc { len: 4, kind: MemoryKind::Device }).unwrap();
+        let memory = device.allocate(&MemoryDesc::new(4, MemoryKind::Device)).unwrap();
         let (dst, pattern) = (MemoryView::whole(memory.clone()), [7].as_slice().into());
         let fill = Arc::new(Command::BufferFill { dst, pattern });
         // SAFETY: the memory lives until the end of this test, and nothing else uses it.

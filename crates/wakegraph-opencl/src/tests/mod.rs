@@ -73,7 +73,7 @@ fn queue(device: &OpenclDevice) -> super::queue::OpenclQueue {
 #[test]
 fn failures_are_inherited_whatever_the_driver_reports() {
     for device in devices() {
-        let memory = device.allocate(&MemoryDesc { len: 4, kind: MemoryKind::Device }).unwrap();
+        let memory = device.allocate(&MemoryDesc::new(4, MemoryKind::Device)).unwrap();
         let (dst, pattern) = (MemoryView::whole(memory.clone()), [7].as_slice().into());
         let fill = Arc::new(Command::BufferFill { dst, pattern });
         let (first, second) = (queue(&device), queue(&device));

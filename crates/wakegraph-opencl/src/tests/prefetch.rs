@@ -47,7 +47,7 @@ fn prefetches_reach_the_driver_or_keep_the_order() {
             kind_of(&device, &event.signal.get().unwrap())
         };
         let (svm, usm) = (sys::CL_COMMAND_SVM_MIGRATE_MEM, sys::CL_COMMAND_MIGRATEMEM_INTEL);
-        let memory = device.allocate(&MemoryDesc { len: 4096, kind: MemoryKind::Device }).unwrap();
+        let memory = device.allocate(&MemoryDesc::new(4096, MemoryKind::Device)).unwrap();
         if context.features.migrates_shared_memory {
             let kind = prefetch(memory.usm().unwrap());
             assert_eq!(kind, svm, "{kind:#x}");

@@ -20,7 +20,7 @@ use super::{devices, end, pending, queue};
 const A_MOMENT: Duration = Duration::from_millis(200);
 
 fn memory(device: &OpenclDevice) -> Arc<dyn Memory> {
-    device.allocate(&MemoryDesc { len: 4, kind: MemoryKind::Device }).unwrap()
+    device.allocate(&MemoryDesc::new(4, MemoryKind::Device)).unwrap()
 }
 
 fn read(memory: &Arc<dyn Memory>) -> [u8; 4] {

@@ -90,7 +90,7 @@ fn recorded(device: &OpenclDevice) -> OpenclCommandBuffer {
     let params = [Param { name: "x".into(), kind }];
     let kernel =
         device.create_kernel(&KernelDesc { name: "one", params: &params, sources: &sources }).unwrap();
-    let memory = device.allocate(&MemoryDesc { len: 4, kind: MemoryKind::Device }).unwrap();
+    let memory = device.allocate(&MemoryDesc::new(4, MemoryKind::Device)).unwrap();
     let desc = CommandBufferDesc { updatable: false, in_order: true, profiling: false, low_latency: false };
     let mut buffer = OpenclCommandBuffer::new(&device.context, desc);
     for _ in 0..10 {

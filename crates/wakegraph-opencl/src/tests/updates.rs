@@ -53,7 +53,7 @@ impl Bench {
         let sources = KernelSources::new().c(SOURCE);
         let load = |name| device.create_kernel(&KernelDesc { name, params: &params, sources: &sources });
         let (add, set) = (load("add").unwrap(), load("set").unwrap());
-        let desc = MemoryDesc { len: 4 * WORDS, kind: MemoryKind::Device };
+        let desc = MemoryDesc::new(4 * WORDS, MemoryKind::Device);
         let x = MemoryView::whole(device.allocate(&desc).unwrap());
         let desc = CommandBufferDesc { updatable: true, in_order, profiling: false, low_latency: false };
         let mut buffer = OpenclCommandBuffer::new(&device.context, desc);

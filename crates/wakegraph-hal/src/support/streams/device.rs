@@ -33,7 +33,8 @@ use crate::{
 /// The types and calls that the devices of a backend are made of.
 ///
 /// # Safety
-/// The backend meets the contract: memory is the driver's, zeroed, and lives as long as its object; streams
+/// The backend meets the contract: memory is the driver's, counted on the memory stream with the clear that
+/// was asked for, and lives as long as its object; streams
 /// and wait lists order work; an event is final when the driver says that its record is complete, or that
 /// its context has ended.
 pub unsafe trait GpuBackend: LaunchDevice + MemoryDevice {
@@ -190,13 +191,17 @@ unsafe impl<D: GpuBackend> Device for GpuDevice<D> {
         self.create(|| unsafe { order_stream_after(&*self.inner, queue.cast(), events) })
     }
 
-    /// This device's memory, the host memory that the driver knows, and peers' memory.
+    /// This device's memory, the host memory that the driver knows, and peers' memory. What is enqueued
+    /// from now on comes behind the peer's allocations: each operand of a command is asked for.
     fn can_access(&self, memory: &dyn Memory) -> bool {
         memory.downcast_ref::<StreamMemory<D>>().is_some_and(|memory| {
             let owner = &memory.device;
+            let order = |behind: &mut u64| {
+                owner.memory_stream().order_before_peer(self.inner.memory_stream(), behind)
+            };
             Arc::ptr_eq(owner, &self.inner)
                 || memory.kind() == MemoryKind::Host
-                || owner.parts().peers.is_open_to(self.inner.id(), || owner.open_to(&self.inner))
+                || owner.parts().peers.is_open_to(self.inner.id(), || owner.open_to(&self.inner), order)
         })
     }
 
@@ -251,6 +256,7 @@ impl<D: StreamDevice> StreamQueue<D> {
         let awaited = AwaitedSignals::of(wait)?;
         let enqueue = |records: &Arc<EventRecords<D::Context>>| -> Result<StreamSignal<D>> {
             let WaitedSignals { needs, failure } = self.wait_for(awaited)?;
+            device.memory_stream().order_before(stream)?;
             if let Some(commands) = timed_commands {
                 // Also for an event without times: what is enqueued records them.
                 records.reserve(context, commands)?;
@@ -422,6 +428,7 @@ impl<D: StreamDevice<Context: CaptureContext>> StreamQueue<D> {
         let awaited = AwaitedSignals::of(wait)?;
         context.run(|| {
             let WaitedSignals { needs, mut failure } = self.wait_for(awaited)?;
+            device.memory_stream().order_before(stream)?;
             let records = event.records();
             let mut times = None;
             if failure.is_none() {

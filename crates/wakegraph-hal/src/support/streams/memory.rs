@@ -11,7 +11,7 @@ use std::sync::Arc;
 use parking_lot::Mutex;
 
 use super::signal::StreamDevice;
-use super::stream::{DriverStream, StreamHandle};
+use super::stream::StreamHandle;
 use super::{ContextFailure, DriverContext as _};
 use crate::support::errors;
 use crate::support::memory::CopyAddress;
@@ -25,8 +25,10 @@ pub trait MemoryDevice: StreamDevice {
     /// An allocation of the driver's.
     type Allocation: StreamAllocation;
 
-    /// Zeroed memory of this many bytes, which are not 0.
-    fn allocate(&self, kind: MemoryKind, len: usize) -> Result<Self::Allocation>;
+    /// Memory as described, of a length that is not 0. Memory of the device is allocated and cleared on the
+    /// [memory stream](StreamDevice::memory_stream), and [counted](super::MemoryStream::count_allocation)
+    /// there.
+    fn allocate(&self, desc: &MemoryDesc) -> Result<Self::Allocation>;
 
     /// Registers host memory with the driver, if it can. The caller has bound the context.
     fn register(&self, memory: &UserMemory) -> Result<bool, ContextFailure<Self::Context>>;
@@ -39,9 +41,6 @@ pub trait MemoryDevice: StreamDevice {
 
     /// Returns unused memory to the system. The caller has bound the context.
     fn trim(&self) -> Result<(), ContextFailure<Self::Context>>;
-
-    /// Stream for allocations, reads and writes, which must not queue behind the user's work.
-    fn memory_stream(&self) -> &DriverStream<Self::Context>;
 
     /// Enqueues a copy to the device. The caller has bound the context.
     ///
@@ -75,6 +74,10 @@ pub trait StreamAllocation: Debug + Send + Sync {
 
     /// Kind of the memory.
     fn kind(&self) -> MemoryKind;
+
+    /// The number of the allocation on the device's [memory stream](super::MemoryStream); 0 for memory that is
+    /// not allocated there.
+    fn number(&self) -> u64;
 }
 
 /// Calls `work`, and if it runs out of memory trims the pool that memory comes from and calls it once more:
@@ -103,19 +106,19 @@ pub struct StreamMemory<D: MemoryDevice> {
 }
 
 impl<D: MemoryDevice> StreamMemory<D> {
-    /// Allocates zeroed memory.
+    /// Allocates memory.
     pub fn allocate(device: &Arc<D>, desc: &MemoryDesc) -> Result<Self> {
-        let MemoryDesc { len, kind } = *desc;
-        if len == 0 {
+        if desc.len == 0 {
             return Err(errors::empty_allocation());
         }
-        let allocation = device.allocate(kind, len)?;
-        Ok(Self { device: Arc::clone(device), resource: ResourceId::unique(), len, allocation })
+        let (allocation, resource) = (device.allocate(desc)?, ResourceId::unique());
+        Ok(Self { device: Arc::clone(device), resource, len: desc.len, allocation })
     }
 
     /// Memory of the device with these bytes.
     pub fn with_bytes(device: &Arc<D>, bytes: &[u8]) -> Result<Self> {
-        let memory = Self::allocate(device, &MemoryDesc { len: bytes.len(), kind: MemoryKind::Device })?;
+        let desc = MemoryDesc::new(bytes.len(), MemoryKind::Device).zeroed(false);
+        let memory = Self::allocate(device, &desc)?;
         // SAFETY: the memory has just been allocated.
         unsafe { memory.write(0, bytes) }?;
         Ok(memory)
@@ -298,6 +301,11 @@ impl<D: MemoryDevice> Memory for StreamMemory<D> {
         // SAFETY: the bytes are valid on the device, and pinned ones on the host and all devices.
         // The caller of an enqueue promises that the memory outlives the pointer's use.
         Some(unsafe { UsmPointer::new(self.address() as usize, self.len) })
+    }
+
+    fn wait_until_ready(&self) -> Result<()> {
+        let (context, stream) = (self.device.context(), self.device.memory_stream());
+        stream.wait_for(self.allocation.number()).map_err(|failure| context.error(failure))
     }
 
     unsafe fn write(&self, offset: usize, bytes: &[u8]) -> Result<()> {

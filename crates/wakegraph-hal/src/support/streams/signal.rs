@@ -3,6 +3,7 @@
 
 use std::any::Any;
 use std::collections::HashMap;
+use std::collections::hash_map::Entry;
 use std::convert::Infallible;
 use std::fmt::Debug;
 use std::sync::Arc;
@@ -10,6 +11,7 @@ use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 
+use super::memory_stream::MemoryStream;
 use super::stream::{DeviceClock, DriverStream, ImportStreams, RawEvent, SignalTimes, StreamContext, now};
 use super::{ContextFailure, DriverContext as _};
 use crate::support::errors;
@@ -405,6 +407,9 @@ pub trait StreamDevice: Debug + Send + Sync + Sized + 'static {
 
     /// The driver's context of this device.
     fn context(&self) -> &Arc<Self::Context>;
+
+    /// Stream for allocations, reads and writes, which must not queue behind the user's work.
+    fn memory_stream(&self) -> &MemoryStream<Self::Context>;
 }
 
 /// The parts of a device that are the same for every driver.
@@ -449,30 +454,40 @@ pub fn stream_capabilities(commands: CommandKinds) -> Capabilities {
     }
 }
 
-/// Whether the devices with these ids may use a device's memory.
+/// The devices with these ids that may use a device's memory, each with the number of allocations that its
+/// streams come behind, and those that may not.
 #[derive(Default, Debug)]
-pub(super) struct PeerAccess(Mutex<HashMap<DeviceId, bool>>);
+pub(super) struct PeerAccess(Mutex<HashMap<DeviceId, Option<u64>>>);
 
 impl PeerAccess {
-    /// Whether `user` may. The first call has `open` make it so, where the hardware can. A failure counts as
+    /// Whether `user` may use the memory that there is now. The first call has `open` make it so, where the
+    /// hardware can; each call has `order` put what `user` does behind the allocations. A failure counts as
     /// no, and the next call tries again.
     pub(super) fn is_open_to<E: Into<Error>>(
         &self,
         user: DeviceId,
         open: impl FnOnce() -> Result<bool, E>,
+        order: impl FnOnce(&mut u64) -> Result<(), E>,
     ) -> bool {
+        self.try_open(user, open, order).unwrap_or_else(|failure| {
+            let error: Error = failure.into();
+            tracing::debug!(target: "wakegraph", %error, "no peer access");
+            false
+        })
+    }
+
+    fn try_open<E>(
+        &self,
+        user: DeviceId,
+        open: impl FnOnce() -> Result<bool, E>,
+        order: impl FnOnce(&mut u64) -> Result<(), E>,
+    ) -> Result<bool, E> {
         let mut peers = self.0.lock();
-        if let Some(open) = peers.get(&user) {
-            return *open;
-        }
-        match open() {
-            Ok(open) => *peers.entry(user).or_insert(open),
-            Err(failure) => {
-                let error: Error = failure.into();
-                tracing::debug!(target: "wakegraph", %error, "no peer access");
-                false
-            }
-        }
+        let behind = match peers.entry(user) {
+            Entry::Occupied(known) => known.into_mut(),
+            Entry::Vacant(new) => new.insert(open()?.then_some(0)),
+        };
+        behind.as_mut().map_or(Ok(false), |behind| order(behind).map(|()| true))
     }
 }
 

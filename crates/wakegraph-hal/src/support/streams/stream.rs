@@ -103,6 +103,9 @@ pub struct DriverStream<C: StreamContext> {
     recorded: Mutex<u64>,
     /// The largest sequence number that is known to be complete, and with it all smaller ones.
     complete: AtomicU64,
+    /// The number of allocations that its work comes behind, as
+    /// [`MemoryStream`](super::memory_stream::MemoryStream) counts them.
+    pub(super) behind: AtomicU64,
 }
 
 impl<C: StreamContext> DriverStream<C> {
@@ -114,7 +117,8 @@ impl<C: StreamContext> DriverStream<C> {
     /// Creates a stream.
     pub fn create_with(context: &Arc<C>, priority: Priority) -> Result<Self, ContextFailure<C>> {
         let stream = C::create_stream(context, priority)?;
-        Ok(Self { stream, recorded: Mutex::new(0), complete: AtomicU64::new(0) })
+        let (complete, behind) = (AtomicU64::new(0), AtomicU64::new(0));
+        Ok(Self { stream, recorded: Mutex::new(0), complete, behind })
     }
 
     /// Records an event behind everything that is on the stream now, and returns its sequence

@@ -76,7 +76,7 @@ impl Fixture {
     }
 
     fn allocate(&self, len: usize, kind: MemoryKind) -> MemoryView {
-        let view = MemoryView::whole(self.device.allocate(&MemoryDesc { len, kind }).unwrap());
+        let view = MemoryView::whole(self.device.allocate(&MemoryDesc::new(len, kind)).unwrap());
         self.heard();
         view
     }

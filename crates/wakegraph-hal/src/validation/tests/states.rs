@@ -17,7 +17,7 @@ fn sub_devices_are_validated_too() {
     let halves = Fixture::new().device.sub_devices(NonZeroUsize::new(2).unwrap()).unwrap();
     assert_eq!(halves.len(), 2);
     for half in halves {
-        let none = half.allocate(&MemoryDesc { len: 0, kind: MemoryKind::Device });
+        let none = half.allocate(&MemoryDesc::new(0, MemoryKind::Device));
         refused(none, ErrorKind::InvalidSize, "an allocation of 0 bytes");
     }
 }
@@ -26,15 +26,15 @@ fn sub_devices_are_validated_too() {
 fn allocations_have_a_size_within_the_limit() {
     let this = Fixture::new();
     for kind in [MemoryKind::Device, MemoryKind::Host] {
-        let none = this.device.allocate(&MemoryDesc { len: 0, kind });
+        let none = this.device.allocate(&MemoryDesc::new(0, kind));
         refused(none, ErrorKind::InvalidSize, "an allocation of 0 bytes");
-        let huge = this.device.allocate(&MemoryDesc { len: (1 << 20) + 1, kind });
+        let huge = this.device.allocate(&MemoryDesc::new((1 << 20) + 1, kind));
         let message = "an allocation of 1048577 bytes exceeds the device's largest, 1048576 bytes";
         refused(huge, ErrorKind::OutOfMemory, message);
     }
     assert!(this.heard().is_empty());
-    this.device.allocate(&MemoryDesc { len: 1 << 20, kind: MemoryKind::Device }).unwrap();
-    assert_eq!(this.heard(), ["allocate MemoryDesc { len: 1048576, kind: Device }"]);
+    this.device.allocate(&MemoryDesc::new(1 << 20, MemoryKind::Device)).unwrap();
+    assert_eq!(this.heard(), ["allocate MemoryDesc { len: 1048576, kind: Device, zeroed: true }"]);
 }
 
 #[test]
