@@ -29,6 +29,8 @@
 //! | `copy_by_one_core_SIZE` | a copy of as much by one core, to memory in its cache | the same | |
 //! | `copy_device_SIZE`, `copy_peer_SIZE` | a graph of one copy on the device, and from another one | `cuMemcpyAsync`, synchronize | 1.05 |
 //! | `round_trip_SIZE` | a graph of a copy from pinned memory, a kernel, and a copy back | `cuMemcpyAsync`, `cuGraphLaunch`, `cuMemcpyAsync`, synchronize | 1.05 |
+//! | `buffer_SIZE` | `Device::buffer` and the drop of the buffer, which nothing waits for | `cuMemAllocAsync`, `cuMemsetD8Async`, `cuMemFreeAsync` | 1.2 |
+//! | `buffer_uninit_SIZE` | the same of `Device::buffer_uninit` | the same without the fill | |
 //! | `finalize_N` | `finalize` of N kernels in a chain and the drop of the executable, per node | `cuGraphAddKernelNode` N times, instantiate, upload, destroy | 2.0 |
 //! | `two_devices_policy_runtime` | 10 kernels in a chain, on two GPUs in turn | launches on two streams that wait for each other's events, a synchronize of the last | 1.15 |
 //! | `two_devices_copies_policy_runtime` | the same, each after a copy from the other GPU | the same | 1.15 |
@@ -42,6 +44,7 @@
 #[path = "../support/mod.rs"]
 mod support;
 
+mod buffers;
 mod by_hand;
 mod copies;
 mod finalize;
@@ -95,6 +98,7 @@ fn main() -> ExitCode {
     overlap::rows(&mut report, &device, &raw);
     update::rows(&mut report, &device, &raw);
     copies::rows(&mut report, &device, &raw);
+    buffers::rows(&mut report, &device, &raw);
     finalize::rows(&mut report, &device, &raw);
     stream_task::rows(&mut report, &device, &raw);
     waiting::side_by_side(&mut report, &device, &raw);

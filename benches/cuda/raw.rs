@@ -299,6 +299,18 @@ impl Drop for RawCopy {
     }
 }
 
+/// Allocates on the stream, fills if asked to, and frees.
+pub(crate) fn passing_memory(stream: *mut c_void, bytes: usize, zeroed: bool) {
+    unsafe {
+        let (stream, mut memory) = (stream.cast(), 0);
+        check(sys::cuMemAllocAsync(&mut memory, bytes, stream));
+        if zeroed {
+            check(sys::cuMemsetD8Async(memory, 0, bytes, stream));
+        }
+        check(sys::cuMemFreeAsync(memory, stream));
+    }
+}
+
 /// Allocates on the stream, fills, copies to the address, and frees.
 pub(crate) fn workspace(stream: *mut c_void, address: u64, bytes: usize) {
     unsafe {

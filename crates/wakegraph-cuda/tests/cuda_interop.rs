@@ -84,13 +84,15 @@ const FILL: &str = "
 
 const ROUNDS: &str = "rounds_through_both_libraries_never_wait_on_the_host";
 const COUNTED: &str = "counted_calls_of_the_rounds_never_synchronise";
+const WORKERS: &str = "no_worker_waits_for_the_device";
 
 /// A test, and how many devices it needs.
 type Test = (&'static str, usize, fn());
 
 const TESTS: &[Test] = &[
     (ROUNDS, 1, || rounds(false)),
-    (COUNTED, 1, in_a_process_of_its_own),
+    (COUNTED, 1, || in_a_process_of_its_own(COUNTED)),
+    (WORKERS, 1, || in_a_process_of_its_own(WORKERS)),
     ("many_short_runs_can_be_joined", 1, many_short_runs_can_be_joined),
     ("host_tasks_wait_for_native_events_too", 1, host_tasks_wait_for_native_events_too),
     ("objects_may_be_released_in_any_order", 1, objects_may_be_released_in_any_order),
@@ -109,12 +111,16 @@ const TESTS: &[Test] = &[
     ("events_and_streams_of_another_device", 2, events_and_streams_of_another_device),
 ];
 
-/// The process is for the counted rounds: CUPTI changes all of it.
+/// The test that the process is for, which counts calls: CUPTI changes all of it.
 const COUNTS: &str = "WAKEGRAPH_INTEROP_COUNTS";
 
 fn main() -> ExitCode {
-    if std::env::var_os(COUNTS).is_some() {
-        rounds(true);
+    if let Ok(counted) = std::env::var(COUNTS) {
+        if counted == COUNTED {
+            rounds(true)
+        } else {
+            buffers_on_workers()
+        }
         return ExitCode::SUCCESS;
     }
     let there = backend::by_name("cuda").and_then(|cuda| cuda.device_count());
@@ -132,7 +138,7 @@ fn main() -> ExitCode {
             Ok(_) if [ROUNDS, COUNTED].contains(&name) && !has_cublas() => {
                 Ok(Completion::ignored_with("cuBLAS is not installed"))
             }
-            Ok(_) if name == COUNTED && !driver_calls::can_count() => {
+            Ok(_) if [COUNTED, WORKERS].contains(&name) && !driver_calls::can_count() => {
                 Ok(Completion::ignored_with("CUPTI is not installed"))
             }
             Ok(_) => {
@@ -353,12 +359,7 @@ fn rounds(counted: bool) {
         }
     });
     if counted {
-        let calls = driver_calls::take();
-        println!("driver calls in {rounds} rounds:");
-        calls.iter().for_each(|(function, count)| println!("{count:>8} {function}"));
-        assert!(calls.values().sum::<usize>() > 4 * rounds, "the calls are not counted: {calls:?}");
-        let waits: Vec<_> = calls.keys().filter(|function| driver_calls::synchronises(function)).collect();
-        assert!(waits.is_empty(), "{waits:?}");
+        assert_no_waits(rounds);
     }
     let expected = |round: usize| {
         let step = 2.0 * (round % 100) as f32 + 1.0;
@@ -367,9 +368,52 @@ fn rounds(counted: bool) {
     assert_eq!(app.read(&results), (0..rounds).map(expected).collect::<Vec<_>>());
 }
 
-fn in_a_process_of_its_own() {
+/// Nothing has waited for the device since calls are counted.
+fn assert_no_waits(rounds: usize) {
+    let calls = driver_calls::take();
+    println!("driver calls in {rounds} rounds:");
+    calls.iter().for_each(|(function, count)| println!("{count:>8} {function}"));
+    assert!(calls.values().sum::<usize>() > 4 * rounds, "the calls are not counted: {calls:?}");
+    let waits: Vec<_> = calls.keys().filter(|function| driver_calls::synchronises(function)).collect();
+    assert!(waits.is_empty(), "{waits:?}");
+}
+
+/// Makes, uses and drops buffers on a worker of tokio's, some with work in flight.
+fn buffers_on_workers() {
+    const ROUNDS: usize = 200;
+    let device = Device::open("cuda:0").unwrap();
+    let runtime = Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
+    let queue = device.queue().unwrap();
+    let round = async move |len: usize| {
+        let [x, y] = [(); 2].map(|()| device.buffer::<f32>(len).unwrap());
+        queue.launch(step(&x), Range::linear(len));
+        assert_eq!(x.to_vec().await.unwrap(), vec![1.0; len]);
+        y.write(&vec![2.0; len]).await.unwrap();
+        // SAFETY: the copy writes all elements before any is read.
+        let z = unsafe { device.buffer_uninit::<f32>(len) }.unwrap();
+        queue.copy(&y, &z);
+        let last = queue.launch(step(&z), Range::linear(len));
+        drop((x, y, device.buffer::<u8>(len)));
+        assert_eq!(z.to_vec().await.unwrap(), vec![5.0; len]);
+        drop(z);
+        last.await.unwrap();
+    };
+    let rounds = async move {
+        // The first has code loaded, and pinned memory allocated.
+        round(LEN).await;
+        driver_calls::start();
+        driver_calls::take();
+        for _ in 0..ROUNDS {
+            round(LEN).await;
+        }
+        assert_no_waits(ROUNDS);
+    };
+    runtime.block_on(runtime.spawn(rounds)).unwrap();
+}
+
+fn in_a_process_of_its_own(test: &str) {
     let this = std::env::current_exe().unwrap();
-    let output = Command::new(this).env(COUNTS, "1").output().unwrap();
+    let output = Command::new(this).env(COUNTS, test).output().unwrap();
     print!("{}", String::from_utf8_lossy(&output.stdout));
     assert!(output.status.success(), "{}: {}", output.status, String::from_utf8_lossy(&output.stderr));
 }

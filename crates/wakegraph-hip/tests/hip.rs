@@ -178,8 +178,8 @@ const WAITS: [&str; 4] = ["hipFree", "hipHostFree", "hipStreamSynchronize", "hip
 const WORKER: &str = "tokio-worker";
 const FREES: &str = "hip:0 frees";
 
-/// Submits, updates, reads, writes and drops on workers, some of it with work in flight. Memory is allocated,
-/// and graphs are finalized, elsewhere: that waits until memory is zeroed, and tries how updates behave.
+/// Allocates, submits, updates, reads, writes and drops on workers, some of it with work in flight. Graphs are
+/// finalized elsewhere: that tries how updates behave.
 fn work_on_workers() {
     let mut builder = tokio::runtime::Builder::new_multi_thread();
     let runtime = builder.worker_threads(2).thread_name(WORKER).enable_all().build().unwrap();
@@ -231,9 +231,13 @@ async fn use_and_drop(Uses { exec, node, queue, kernel, x, host }: Uses, waits: 
     assert_eq!(x.to_vec().await.unwrap(), [22; 4096]);
     assert_eq!(host.read().await[0], 22);
     queue.fill(&x, 1).await.unwrap();
+    let y = x.device().buffer::<u32>(4096).unwrap();
+    queue.copy(&x, &y);
+    drop(x.device().buffer::<u32>(1 << 20).unwrap());
+    assert_eq!(y.to_vec().await.unwrap(), [1; 4096]);
     // What is dropped with a run in flight goes when that is over.
     let runs: Vec<_> = (0..4).map(|_| exec.submit()).collect();
-    drop((exec, x, host, kernel, queue));
+    drop((exec, x, y, host, kernel, queue));
     if waits {
         for run in runs {
             run.await.unwrap();
