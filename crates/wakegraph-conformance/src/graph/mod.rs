@@ -20,6 +20,7 @@ mod implicit;
 mod kernels;
 mod lifetime;
 mod many_in_flight;
+mod memory;
 mod multi_device;
 mod native;
 mod nested_updates;
@@ -59,6 +60,7 @@ pub(crate) fn tests() -> impl Iterator<Item = Test> {
         implicit::TESTS,
         kernels::TESTS,
         lifetime::TESTS,
+        memory::TESTS,
         multi_device::TESTS,
         nested_updates::TESTS,
         parameters::TESTS,
