@@ -14,11 +14,13 @@ use super::context::{CudaContext, CudaObject, CudaRawEvent, CudaStream};
 use super::device::CudaDeviceInner;
 use super::kernel::CudaLaunch;
 use super::sys::{
-    CU_GRAPH_NODE_TYPE_CONDITIONAL, CU_MEMORYTYPE_HOST, CU_MEMORYTYPE_UNIFIED, CUDA_CONDITIONAL_NODE_PARAMS,
-    CUDA_ERROR_GRAPH_EXEC_UPDATE_FAILURE, CUDA_ERROR_INVALID_VALUE, CUDA_ERROR_NOT_SUPPORTED, CUDA_MEMCPY3D,
-    CUDA_MEMSET_NODE_PARAMS, CUgraph, CUgraph_st, CUgraphConditionalHandle, CUgraphConditionalNodeType,
-    CUgraphConditionalParams, CUgraphEdgeData, CUgraphExec_st, CUgraphExecUpdateResultInfo,
-    CUgraphKernelParams, CUgraphNode, CUresult, CudaFailure, call, missing, outcome,
+    CU_GRAPH_NODE_TYPE_CONDITIONAL, CU_GRAPH_NODE_TYPE_KERNEL, CU_GRAPH_NODE_TYPE_MEM_ALLOC,
+    CU_GRAPH_NODE_TYPE_MEM_FREE, CU_MEMORYTYPE_HOST, CU_MEMORYTYPE_UNIFIED, CUDA_CONDITIONAL_NODE_PARAMS,
+    CUDA_ERROR_GRAPH_EXEC_UPDATE_FAILURE, CUDA_ERROR_INVALID_VALUE, CUDA_ERROR_NOT_SUPPORTED,
+    CUDA_GRAPH_INSTANTIATE_FLAG_AUTO_FREE_ON_LAUNCH, CUDA_MEMCPY3D, CUDA_MEMSET_NODE_PARAMS, CUgraph,
+    CUgraph_st, CUgraphConditionalHandle, CUgraphConditionalNodeType, CUgraphConditionalParams,
+    CUgraphEdgeData, CUgraphExec_st, CUgraphExecUpdateResultInfo, CUgraphKernelParams, CUgraphNode, CUresult,
+    CudaFailure, call, missing, outcome,
 };
 
 /// A node of a graph, which keeps it alive.
@@ -44,21 +46,54 @@ fn create_graph(context: &Arc<CudaContext>) -> Result<DriverGraph, CudaFailure> 
     })
 }
 
+/// Whether a graph allocates or frees memory. The driver does not clone such a graph.
+pub(super) fn allocates(graph: &DriverGraph) -> Result<bool, CudaFailure> {
+    let mut count = 0;
+    // SAFETY: without an array, the driver writes the number of nodes alone.
+    unsafe { call!(graph.driver(), cuGraphGetNodes(graph.raw(), ptr::null_mut(), &raw mut count)) }?;
+    let mut nodes = vec![ptr::null_mut(); count];
+    // SAFETY: there is room for as many nodes.
+    unsafe { call!(graph.driver(), cuGraphGetNodes(graph.raw(), nodes.as_mut_ptr(), &raw mut count)) }?;
+    for node in nodes {
+        let mut kind = CU_GRAPH_NODE_TYPE_KERNEL;
+        // SAFETY: the node is of this graph; the pointer is valid for a number.
+        unsafe { call!(graph.driver(), cuGraphNodeGetType(node, &raw mut kind)) }?;
+        if matches!(kind, CU_GRAPH_NODE_TYPE_MEM_ALLOC | CU_GRAPH_NODE_TYPE_MEM_FREE) {
+            return Ok(true);
+        }
+    }
+    Ok(false)
+}
+
+/// One of the driver's graphs that a command-buffer consists of.
+#[derive(Debug)]
+struct GraphPart {
+    graph: DriverGraph,
+    /// Whether it is the [work of one command](CudaGraph::push_captured), which allocates.
+    is_captured: bool,
+}
+
+impl GraphPart {
+    fn create(context: &Arc<CudaContext>) -> Result<Self, CudaFailure> {
+        Ok(Self { graph: create_graph(context)?, is_captured: false })
+    }
+}
+
 /// A graph under construction, in parts that are launched one behind the other: mostly one. The caller of its
 /// methods has bound the context.
 #[derive(Debug)]
 pub(super) struct CudaGraph {
     /// The parts before the last one.
-    earlier: Vec<DriverGraph>,
-    last: DriverGraph,
+    earlier: Vec<GraphPart>,
+    last: GraphPart,
 }
 
 impl CudaGraph {
     pub(super) fn create(context: &Arc<CudaContext>) -> Result<Self, CudaFailure> {
-        Ok(Self { earlier: Vec::new(), last: create_graph(context)? })
+        Ok(Self { earlier: Vec::new(), last: GraphPart::create(context)? })
     }
 
-    pub(super) fn parts(&self) -> impl Iterator<Item = &DriverGraph> {
+    fn parts(&self) -> impl Iterator<Item = &GraphPart> {
         self.earlier.iter().chain([&self.last])
     }
 
@@ -69,28 +104,45 @@ impl CudaGraph {
 
     /// Has nodes added to another part from now on.
     pub(super) fn begin_part(&mut self) -> Result<(), CudaFailure> {
-        let new = create_graph(self.last.context())?;
+        let new = GraphPart::create(self.last.graph.context())?;
         self.earlier.push(std::mem::replace(&mut self.last, new));
         Ok(())
     }
 
-    /// Gives up the last part, which has no nodes.
-    pub(super) fn give_up_part(&mut self) {
-        if let Some(before) = self.earlier.pop() {
+    /// Whether the last part takes no more nodes.
+    pub(super) fn is_closed(&self) -> bool {
+        self.last.is_captured
+    }
+
+    /// Makes a captured graph the last part as it is, in place of one `without_nodes`. Nodes that come later need
+    /// another part.
+    pub(super) fn push_captured(&mut self, graph: DriverGraph, without_nodes: bool) {
+        let before = std::mem::replace(&mut self.last, GraphPart { graph, is_captured: true });
+        if !without_nodes {
+            self.earlier.push(before);
+        }
+    }
+
+    /// Gives up the parts behind the one with this number.
+    pub(super) fn keep_parts(&mut self, last: u32) {
+        while self.last_part() > last
+            && let Some(before) = self.earlier.pop()
+        {
             self.last = before;
         }
     }
 
     /// The place where its nodes are added.
     pub(super) fn body(&mut self) -> GraphBody<'_> {
-        let (context, part, raw) = (self.last.context(), self.last_part(), self.last.raw());
+        let last = &self.last.graph;
+        let (context, part, raw) = (last.context(), self.last_part(), last.raw());
         GraphBody { context, part, raw, graph: PhantomData }
     }
 
     /// Removes a node that no other follows.
     pub(super) fn remove(&mut self, node: GraphNode) -> Result<(), CudaFailure> {
         // SAFETY: the node is of this graph, and not used any more.
-        unsafe { call!(self.last.driver(), cuGraphDestroyNode(node.raw)) }
+        unsafe { call!(self.last.graph.driver(), cuGraphDestroyNode(node.raw)) }
     }
 }
 
@@ -262,10 +314,15 @@ impl CudaGraphExec {
 
 impl InstantiatedGraph<CudaDeviceInner> for CudaGraphExec {
     fn instantiate(graph: &mut CudaGraph) -> Result<Self, CudaFailure> {
-        let instantiate = |part: &DriverGraph| {
-            DriverExec::create_by(part.context(), |driver, place| {
+        let instantiate = |part: &GraphPart| {
+            // Memory that a launch has not freed, the next one frees before it allocates.
+            let flags = match part.is_captured {
+                true => CUDA_GRAPH_INSTANTIATE_FLAG_AUTO_FREE_ON_LAUNCH.into(),
+                false => 0,
+            };
+            DriverExec::create_by(part.graph.context(), |driver, place| {
                 // SAFETY: the graph is alive, the place valid.
-                unsafe { call!(driver, cuGraphInstantiateWithFlags(place, part.raw(), 0)) }
+                unsafe { call!(driver, cuGraphInstantiateWithFlags(place, part.graph.raw(), flags)) }
             })
         };
         Ok(Self { parts: graph.parts().map(instantiate).collect::<Result<_, _>>()? })
@@ -316,7 +373,7 @@ impl InstantiatedGraph<CudaDeviceInner> for CudaGraphExec {
             return Ok(false);
         }
         for (exec, part) in self.parts.iter().zip(graph.parts()) {
-            if !update(exec, part)? {
+            if !update(exec, &part.graph)? {
                 return Ok(false);
             }
         }

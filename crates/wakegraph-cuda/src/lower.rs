@@ -11,12 +11,12 @@ use smallvec::{SmallVec, smallvec};
 use wakegraph_hal::support::graphs::{CommandNodes, once_each};
 use wakegraph_hal::support::memory::{CopyBox, FillRow, shortest_element};
 use wakegraph_hal::support::streams::{Kept, PinnedMemory, capture};
-use wakegraph_hal::{Body, Command, CommandKinds, Error, ErrorKind, Result};
+use wakegraph_hal::{Body, Command, CommandKinds, Error, ErrorKind, NativeCommand, Result};
 
 use super::context::CudaRawEvent;
 use super::device::{CudaDeviceInner, CudaMemory, is_of};
 use super::events::LoopStop;
-use super::graph::{ConditionalHandle, CudaGraph, GraphBody, GraphNode, NewNode};
+use super::graph::{ConditionalHandle, CudaGraph, DriverGraph, GraphBody, GraphNode, NewNode, allocates};
 use super::kernel::{BuiltinKernel, CudaLaunch};
 use super::sys::{CU_GRAPH_COND_TYPE_IF, CU_GRAPH_COND_TYPE_WHILE};
 
@@ -39,6 +39,8 @@ pub(super) struct AddOptions<'a> {
     pub(super) overlapping: Option<GraphNode>,
     /// Stops loops.
     pub(super) loops: Option<&'a LoopStop>,
+    /// The work of the command, if that is a native one.
+    pub(super) captured: Option<&'a DriverGraph>,
 }
 
 /// Adds the nodes of a command behind others, and returns them, and whether one of them may be
@@ -57,6 +59,7 @@ pub(super) fn add(
         may_overlap: options.may_overlap,
         overlapping: options.overlapping,
         loops: options.loops,
+        captured: options.captured,
         starts_early: false,
         depth: 0,
         all: Vec::new(),
@@ -82,6 +85,7 @@ struct NodeAdder<'a> {
     may_overlap: bool,
     overlapping: Option<GraphNode>,
     loops: Option<&'a LoopStop>,
+    captured: Option<&'a DriverGraph>,
     starts_early: bool,
     /// Number of bodies of conditional nodes around the current node.
     depth: usize,
@@ -157,8 +161,15 @@ impl NodeAdder<'_> {
                 self.repeated(graph, CudaMemory::address_of(condition)?, body, after)
             }
             Command::Native(native) => {
-                let captured = capture(&self.device.context, native)?;
-                Ok(smallvec![self.add_work(graph, NewNode::Graph(&captured), after)?])
+                let in_body;
+                let captured = match self.captured {
+                    Some(captured) => captured,
+                    None => {
+                        in_body = captured_in_body(self.device, native)?;
+                        &in_body
+                    }
+                };
+                Ok(smallvec![self.add_work(graph, NewNode::Graph(captured), after)?])
             }
             Command::StreamTask(task) => {
                 let why = format!("stream task '{}' cannot be recorded", task.name());
@@ -351,6 +362,18 @@ impl NodeAdder<'_> {
             self.all.push(node);
         }
     }
+}
+
+/// The work of a native command inside a conditional or loop, which can only be cloned into its body.
+fn captured_in_body(device: &CudaDeviceInner, native: &NativeCommand) -> Result<DriverGraph> {
+    let captured = capture(&device.context, native)?;
+    if allocates(&captured)? {
+        let why = format!("native command '{}' allocates memory inside a conditional or loop", native.name());
+        let remedy = "allocate before finalize, and declare the memory; or have the host decide (`if_nonzero` on a \
+                      graph with a host task or a scratch buffer)";
+        return Err(Error::new(ErrorKind::FeatureNotSupported, why).help(remedy));
+    }
+    Ok(captured)
 }
 
 /// Bytes of the largest copy within a device's memory that is one node. A copy of 1 GiB took 889 us in one

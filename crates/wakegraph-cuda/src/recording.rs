@@ -2,15 +2,17 @@
 
 use std::sync::Arc;
 
-use smallvec::SmallVec;
-use wakegraph_hal::support::graphs::{GraphRecording, RecordedCommand, once_each};
+use smallvec::{SmallVec, smallvec};
+use wakegraph_hal::support::graphs::{CommandNodes, GraphRecording, RecordedCommand, once_each};
+use wakegraph_hal::support::streams::capture;
 use wakegraph_hal::{Command, CommandBufferDesc, CommandKind, KernelArg, Result};
 
 use super::device::{CudaDeviceInner, is_of};
 use super::events::{CompletionCounter, LoopStop};
-use super::graph::{CudaGraph, CudaGraphExec, GraphNode, NewNode};
+use super::graph::{CudaGraph, CudaGraphExec, DriverGraph, GraphNode, NewNode, allocates};
 use super::kernel::BuiltinKernel;
 use super::lower::{self, AddOptions, ControlFlowOrder, EndNodes, has_loop};
+use super::sys::CudaFailure;
 
 pub(super) type CudaRecording = GraphRecording<CudaDeviceInner>;
 
@@ -52,33 +54,19 @@ pub(super) fn append_after(
     after: SmallVec<[u32; 2]>,
     enabled: bool,
 ) -> Result<()> {
-    let CommandBufferDesc { updatable, profiling, .. } = recording.desc;
     if recording.order.loops.is_none() && has_loop(command) {
         recording.order.loops = Some(Arc::new(LoopStop::create(&recording.device.counters)?));
     }
-    let last = recording.graph.get_mut().last_part();
-    let ended = recording.order.parts.ended(&recording.device, &recording.commands, last, command, &after);
-    let options = AddOptions {
-        can_be_disabled: updatable,
-        record: recording.placeholder.as_ref(),
-        may_overlap: enabled && !profiling,
-        overlapping: overlapping(recording, &after),
-        loops: recording.order.loops.as_deref(),
+    let captured = match command {
+        Command::Native(native) => Some(capture(&recording.device.context, native)?),
+        _ => None,
     };
-    let graph = recording.graph.get_mut();
-    if ended.is_some() {
-        graph.begin_part()?;
-    }
-    let part = graph.last_part();
-    let mut follows = ends_of(after.iter().map(|&earlier| &recording.commands[earlier as usize]));
-    // Earlier parts have ended before.
-    follows.retain(|node| node.part == part);
-    let added = lower::add(&recording.device, graph, command, follows, options);
-    if added.is_err() && ended.is_some() {
-        graph.give_up_part();
-    }
-    let (nodes, starts_early) = added?;
+    let AddedCommand { nodes, ended, starts_early } = match captured {
+        Some(captured) if allocates(&captured)? => add_alone(recording, captured)?,
+        captured => add_nodes(recording, command, &after, enabled, captured.as_ref())?,
+    };
     let index = recording.commands.len();
+    let part = recording.graph.get_mut().last_part();
     recording.order.control_flow.append(index as u32, command);
     recording.order.parts.added(&recording.commands, &after, part, ended);
     for &earlier in &after {
@@ -91,6 +79,85 @@ pub(super) fn append_after(
     recording.push(command, nodes, place);
     count_outside(recording, index);
     Ok(())
+}
+
+/// A command that has been added to the last part of a graph.
+struct AddedCommand {
+    nodes: CommandNodes<CudaDeviceInner>,
+    /// The ends of the part before, if the command begins another one.
+    ended: Option<Ends>,
+    starts_early: bool,
+}
+
+/// Adds the nodes of a command to the last part, or to one that it begins. On an error the graph is as it was.
+fn add_nodes(
+    recording: &mut CudaRecording,
+    command: &Command,
+    after: &[u32],
+    enabled: bool,
+    captured: Option<&DriverGraph>,
+) -> Result<AddedCommand> {
+    let CommandBufferDesc { updatable, profiling, .. } = recording.desc;
+    let overlapping = overlapping(recording, after);
+    let graph = recording.graph.get_mut();
+    let last = graph.last_part();
+    let ended = match graph.is_closed() {
+        true => Some(Ends::new()),
+        false => recording.order.parts.ended(&recording.device, &recording.commands, last, command, after),
+    };
+    let options = AddOptions {
+        can_be_disabled: updatable,
+        record: recording.placeholder.as_ref(),
+        may_overlap: enabled && !profiling,
+        overlapping,
+        loops: recording.order.loops.as_deref(),
+        captured,
+    };
+    if ended.is_some() {
+        graph.begin_part()?;
+    }
+    let part = graph.last_part();
+    let mut follows = ends_of(after.iter().map(|&earlier| &recording.commands[earlier as usize]));
+    // Earlier parts have ended before.
+    follows.retain(|node| node.part == part);
+    match lower::add(&recording.device, graph, command, follows, options) {
+        Ok((nodes, starts_early)) => Ok(AddedCommand { nodes, ended, starts_early }),
+        Err(error) => {
+            graph.keep_parts(last);
+            Err(error)
+        }
+    }
+}
+
+/// Makes captured work that allocates a part of its own, as the driver refuses to clone it. With profiling,
+/// parts around it have the nodes that record events. On an error the graph is as it was.
+fn add_alone(recording: &mut CudaRecording, captured: DriverGraph) -> Result<AddedCommand> {
+    let graph = recording.graph.get_mut();
+    let last = graph.last_part();
+    let mut nodes = CommandNodes::default();
+    match &recording.placeholder {
+        None => {
+            let in_part = recording.commands.iter().rev().take_while(|recorded| recorded.place.part == last);
+            let is_empty = in_part.into_iter().all(|recorded| recorded.nodes.ends.is_empty());
+            graph.push_captured(captured, is_empty && !graph.is_closed());
+        }
+        Some(event) => {
+            let record = |graph: &mut CudaGraph| {
+                graph.begin_part()?;
+                graph.body().add(NewNode::Record(event), &[])
+            };
+            let add = || -> Result<_, CudaFailure> {
+                let first = record(graph)?;
+                graph.push_captured(captured, false);
+                Ok([first, record(graph)?])
+            };
+            let [first, end] = add().inspect_err(|_| graph.keep_parts(last))?;
+            nodes.records = Some([first, end]);
+            nodes.ends = smallvec![end];
+        }
+    }
+    // All of it comes after all of the part before, which keeps nothing apart that a copy would.
+    Ok(AddedCommand { nodes, ended: Some(Ends::new()), starts_early: false })
 }
 
 /// A recording of the same commands as a graph of one part.
@@ -179,7 +246,8 @@ pub(super) struct NodePlace {
     pub(super) leads_early: bool,
 }
 
-/// Places where the graph of a command-buffer is parted: a copy by an engine begins another part.
+/// Places where the graph of a command-buffer is parted: a copy by an engine begins another part, and
+/// [work that allocates](add_alone) is one.
 ///
 /// Inside a graph, most changes between kernels and copies by an engine take the driver 7 us, and between two
 /// launches on a stream 1 us: copy, kernel and copy back took 17.4 and 10 us (4 KiB, H100). Each part comes

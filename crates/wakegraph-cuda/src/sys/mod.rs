@@ -209,6 +209,8 @@ table! {
         *mut CUgraphNode, CUgraph, *const CUgraphNode, usize, CUgraph
     );
     cuGraphDestroyNode = "cuGraphDestroyNode"(CUgraphNode);
+    cuGraphGetNodes = "cuGraphGetNodes"(CUgraph, *mut CUgraphNode, *mut usize);
+    cuGraphNodeGetType = "cuGraphNodeGetType"(CUgraphNode, *mut CUgraphNodeType);
     cuGraphInstantiateWithFlags = "cuGraphInstantiateWithFlags"(*mut CUgraphExec, CUgraph, u64);
     cuGraphUpload = "cuGraphUpload"(CUgraphExec, CUstream);
     cuGraphLaunch = "cuGraphLaunch"(CUgraphExec, CUstream);

@@ -132,7 +132,12 @@ numbers! {
     }
     CUgraphNodeType {
         CU_GRAPH_NODE_TYPE_KERNEL = 0,
+        CU_GRAPH_NODE_TYPE_MEM_ALLOC = 10,
+        CU_GRAPH_NODE_TYPE_MEM_FREE = 11,
         CU_GRAPH_NODE_TYPE_CONDITIONAL = 13,
+    }
+    CUgraphInstantiate_flags {
+        CUDA_GRAPH_INSTANTIATE_FLAG_AUTO_FREE_ON_LAUNCH = 1,
     }
     CUgraphConditionalNodeType {
         CU_GRAPH_COND_TYPE_IF = 0,
@@ -314,13 +319,16 @@ mod tests {
             CUevent_flags_enum: CU_EVENT_DEFAULT CU_EVENT_DISABLE_TIMING;
             CUstreamCaptureMode: CU_STREAM_CAPTURE_MODE_THREAD_LOCAL CU_STREAM_CAPTURE_MODE_RELAXED;
             CUstreamCaptureStatus: CU_STREAM_CAPTURE_STATUS_NONE;
-            CUgraphNodeType: CU_GRAPH_NODE_TYPE_KERNEL CU_GRAPH_NODE_TYPE_CONDITIONAL;
+            CUgraphNodeType: CU_GRAPH_NODE_TYPE_KERNEL CU_GRAPH_NODE_TYPE_MEM_ALLOC
+                CU_GRAPH_NODE_TYPE_MEM_FREE CU_GRAPH_NODE_TYPE_CONDITIONAL;
             CUgraphConditionalNodeType: CU_GRAPH_COND_TYPE_IF CU_GRAPH_COND_TYPE_WHILE;
         }
         assert_eq!(CU_MEMHOSTALLOC_PORTABLE, vendor::CU_MEMHOSTALLOC_PORTABLE);
         assert_eq!(CU_MEMHOSTREGISTER_PORTABLE, vendor::CU_MEMHOSTREGISTER_PORTABLE);
         assert_eq!(CU_MEMHOSTREGISTER_DEVICEMAP, vendor::CU_MEMHOSTREGISTER_DEVICEMAP);
         assert_eq!(CU_MEMHOSTREGISTER_READ_ONLY, vendor::CU_MEMHOSTREGISTER_READ_ONLY);
+        let auto_free = vendor::CUgraphInstantiate_flags::CUDA_GRAPH_INSTANTIATE_FLAG_AUTO_FREE_ON_LAUNCH;
+        assert_eq!(CUDA_GRAPH_INSTANTIATE_FLAG_AUTO_FREE_ON_LAUNCH, auto_free.0);
         assert_eq!(CU_MEM_HANDLE_TYPE_NONE, vendor::CUmemAllocationHandleType::CU_MEM_HANDLE_TYPE_NONE.0);
     }
 

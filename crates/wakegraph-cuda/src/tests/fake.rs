@@ -47,6 +47,8 @@ struct State {
     held: bool,
     /// Streams say that they capture.
     captures_stay_open: bool,
+    /// The kinds of the nodes that captures record.
+    captured: Vec<CUgraphNodeType>,
     /// The graphs in conditional nodes, which live as long as the node; here longer.
     bodies: Vec<Vec<CUgraph>>,
     /// The calls that have invalidated another thread's capture, while there is one.
@@ -215,6 +217,11 @@ pub(super) fn last_wait() -> [usize; 2] {
 /// From now on, streams say that they capture; or that they do not.
 pub(super) fn leave_captures_open(open: bool) {
     with(|state| state.captures_stay_open = open);
+}
+
+/// Captures record nodes of these kinds from now on.
+pub(super) fn capture_nodes(kinds: &[CUgraphNodeType]) {
+    with(|state| state.captured = kinds.to_vec());
 }
 
 /// Another thread begins a capture in the global mode.
@@ -556,6 +563,40 @@ mod functions {
         called("cuStreamIsCapturing")
     }
 
+    pub(super) unsafe extern "C" fn cuStreamEndCapture(_: CUstream, graph: *mut CUgraph) -> Code {
+        // SAFETY: the caller gives a place for a handle.
+        unsafe { graph.write(ptr::without_provenance_mut(fresh())) };
+        called("cuStreamEndCapture")
+    }
+
+    /// The nodes of all graphs are those that captures record; their handles begin with 1.
+    pub(super) unsafe extern "C" fn cuGraphGetNodes(
+        _: CUgraph,
+        nodes: *mut CUgraphNode,
+        count: *mut usize,
+    ) -> Code {
+        let captured = with(|state| state.captured.len());
+        if nodes.is_null() {
+            // SAFETY: the caller gives a place for a number.
+            unsafe { count.write(captured) };
+        } else {
+            for index in 0..captured {
+                // SAFETY: the caller gives places for so many handles.
+                unsafe { nodes.wrapping_add(index).write(ptr::without_provenance_mut(index + 1)) };
+            }
+        }
+        called("cuGraphGetNodes")
+    }
+
+    pub(super) unsafe extern "C" fn cuGraphNodeGetType(
+        node: CUgraphNode,
+        kind: *mut CUgraphNodeType,
+    ) -> Code {
+        // SAFETY: the caller gives a place for a number.
+        unsafe { kind.write(with(|state| state.captured[node.addr() - 1])) };
+        called("cuGraphNodeGetType")
+    }
+
     pub(super) unsafe extern "C" fn cuCtxSetCurrent(context: CUcontext) -> Code {
         // The top of the stack gets another context; none takes the top away.
         with(|state| {
@@ -657,6 +698,9 @@ fn table() -> Driver {
         cuStreamCreateWithPriority,
         cuCtxGetStreamPriorityRange,
         cuStreamIsCapturing,
+        cuStreamEndCapture,
+        cuGraphGetNodes,
+        cuGraphNodeGetType,
         cuEventCreate,
         cuEventElapsedTime,
         cuGraphCreate,

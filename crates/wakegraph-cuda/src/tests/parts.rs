@@ -1,5 +1,11 @@
 //! Copies by an engine, each of which begins another part of a command-buffer's graph.
 
+use wakegraph_hal::NativeCommand;
+
+use super::super::sys::{
+    CU_GRAPH_NODE_TYPE_KERNEL, CU_GRAPH_NODE_TYPE_MEM_ALLOC, CU_GRAPH_NODE_TYPE_MEM_FREE,
+    CUDA_ERROR_NOT_SUPPORTED,
+};
 use super::*;
 
 const CHAIN: CommandBufferDesc = CommandBufferDesc { in_order: true, ..PLAIN };
@@ -180,5 +186,94 @@ fn a_launch_on_another_stream_comes_after_all_parts_of_the_last_one() {
                 assert_eq!(fake::calls("cuStreamWaitEvent") - before, waits);
             }
         }
+    }
+}
+
+/// A native command that enqueues nothing itself: [`fake::capture_nodes`] says what the capture holds.
+fn native() -> Command {
+    // SAFETY: it enqueues nothing.
+    Command::Native(unsafe { NativeCommand::new("step", Vec::new(), |_| Ok(())) })
+}
+
+#[test]
+fn captured_work_that_allocates_is_a_part_of_its_own() {
+    let bench = Bench::new();
+    let memories = Memories::of(&bench);
+    let kernel = || bench.launch(1, &memories.here);
+    let allocating = [CU_GRAPH_NODE_TYPE_MEM_ALLOC, CU_GRAPH_NODE_TYPE_KERNEL, CU_GRAPH_NODE_TYPE_MEM_FREE];
+    for (nodes, commands, parts) in [
+        (&allocating[..], vec![native()], 1),
+        (&allocating, vec![kernel(), native()], 2),
+        (&allocating, vec![native(), kernel()], 2),
+        (&allocating, vec![Command::Empty, native(), native(), kernel()], 3),
+        (&allocating, vec![memories.up(), kernel(), native(), memories.down(), kernel(), memories.down()], 4),
+        (&allocating[..1], vec![kernel(), native(), kernel()], 3),
+        // The driver clones what does not allocate.
+        (&allocating[1..2], vec![kernel(), native(), kernel()], 1),
+    ] {
+        fake::capture_nodes(nodes);
+        let [before, cloned] = ["cuStreamEndCapture", "cuGraphAddChildGraphNode"].map(fake::calls);
+        let (buffer, _) = bench.chain(PLAIN, &commands);
+        let captured = commands.iter().filter(|command| matches!(command, Command::Native(_))).count();
+        assert_eq!(fake::calls("cuStreamEndCapture") - before, captured, "each closure is called once");
+        let clones = if nodes == &allocating[1..2] { captured } else { 0 };
+        assert_eq!(fake::calls("cuGraphAddChildGraphNode") - cloned, clones);
+        for _ in 0..2 {
+            assert_eq!(launched(&bench, &*buffer), parts, "{commands:?}");
+        }
+    }
+}
+
+#[test]
+fn bodies_refuse_work_that_allocates_by_name() {
+    let bench = Bench::new();
+    let condition = MemoryView::whole(bench.memory());
+    let mut body = Body::new();
+    body.push(native(), &[]).unwrap();
+    let choice = Command::If { condition, then: Arc::new(body), otherwise: None };
+    fake::capture_nodes(&[CU_GRAPH_NODE_TYPE_MEM_ALLOC]);
+    let mut buffer = bench.device.create_command_buffer(&PLAIN).unwrap();
+    let error = buffer.append(&choice, &[]).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::FeatureNotSupported);
+    assert!(error.message().contains("'step' allocates memory inside a conditional or loop"), "{error}");
+    fake::capture_nodes(&[CU_GRAPH_NODE_TYPE_KERNEL]);
+    buffer.append(&choice, &[]).unwrap();
+}
+
+#[test]
+fn an_update_of_other_commands_leaves_captured_work_alone() {
+    let bench = Bench::new();
+    let memory = bench.memory();
+    fake::capture_nodes(&[CU_GRAPH_NODE_TYPE_MEM_ALLOC]);
+    let commands = [bench.launch(1, &memory), native(), bench.launch(2, &memory)];
+    let (mut buffer, handles) = bench.chain(UPDATABLE, &commands);
+    let update = CommandUpdate::new(handles[0]).args([(0, number(3))]);
+    let [captures, instances] = ["cuStreamEndCapture", "cuGraphInstantiateWithFlags"].map(fake::calls);
+    buffer.update(&[update]).unwrap();
+    let now = ["cuStreamEndCapture", "cuGraphInstantiateWithFlags"].map(fake::calls);
+    assert_eq!(now, [captures, instances], "the kernel's node is set");
+    let (other, _) = bench.chain(UPDATABLE, &commands);
+    let updates = fake::calls("cuGraphExecUpdate");
+    buffer.update_from(&*other).unwrap();
+    assert_eq!(fake::calls("cuGraphExecUpdate"), updates, "the driver cannot update such an instance");
+    assert_eq!(launched(&bench, &*buffer), 3);
+}
+
+#[test]
+fn a_failure_leaves_the_parts_as_they_were() {
+    let bench = Bench::new();
+    let memory = bench.memory();
+    for desc in [PLAIN, CommandBufferDesc { profiling: true, ..PLAIN }] {
+        let mut buffer = bench.device.create_command_buffer(&desc).unwrap();
+        let first = buffer.append(&bench.launch(1, &memory), &[]).unwrap().sync_point;
+        fake::capture_nodes(&[CU_GRAPH_NODE_TYPE_MEM_ALLOC]);
+        let step = buffer.append(&native(), &[first]).unwrap().sync_point;
+        let failing = if desc.profiling { "cuGraphAddEventRecordNode" } else { "cuGraphCreate" };
+        fake::fail(failing, 1, CUDA_ERROR_NOT_SUPPORTED);
+        buffer.append(&native(), &[step]).map_or_else(drop, |_| assert!(!desc.profiling));
+        fake::succeed(failing);
+        buffer.append(&bench.launch(2, &memory), &[step]).unwrap();
+        buffer.finalize().unwrap();
+        bench.run(&*buffer).unwrap();
     }
 }

@@ -170,8 +170,14 @@ impl Probe {
 
 const LAUNCHES: usize = 60;
 
-const SWITCHABLE: AddOptions<'_> =
-    AddOptions { can_be_disabled: true, record: None, may_overlap: false, overlapping: None, loops: None };
+const SWITCHABLE: AddOptions<'_> = AddOptions {
+    can_be_disabled: true,
+    record: None,
+    may_overlap: false,
+    overlapping: None,
+    loops: None,
+    captured: None,
+};
 
 /// Set in the child process, which may lose its device to the fault.
 const CHILD: &str = "WAKEGRAPH_PROBE";
