@@ -52,6 +52,12 @@ impl Graph {
     /// closure may ask for submissions and updates of executables, its own too, but must not wait
     /// for them.
     ///
+    /// On CUDA the work may allocate and free memory in the order of the stream (`cuMemAllocAsync`), as the
+    /// frameworks on it do. Such a command is launched on its own between those before and behind it, and cannot be
+    /// inside a conditional or loop that the device decides about. What the closure allocates and does not free
+    /// has the same address in every run, and holds its contents until the next run allocates it again. It is
+    /// allocated from the first run on; its owner frees it after the executable has been dropped.
+    ///
     /// Level Zero cannot run a list twice at once. There the closure is also called when a submission
     /// finds all lists of its executable in flight, or an update finds the last one so, and must not
     /// submit or update its own executable then.
@@ -83,7 +89,7 @@ impl Graph {
     /// At finalize: [`FeatureNotSupported`](ErrorKind::FeatureNotSupported) on a device that has no
     /// stream to lend ([`CommandKinds::NATIVE`](crate::capabilities::CommandKinds::NATIVE)); the closure's
     /// own; [`NativePanicked`](ErrorKind::NativePanicked); [`Driver`](ErrorKind::Driver) for work that
-    /// cannot be captured.
+    /// cannot be captured, such as a call that waits: a [`stream_task`](Self::stream_task) takes it.
     ///
     /// # Safety
     /// The work touches nothing but what is declared, in the declared way, and what stays valid for

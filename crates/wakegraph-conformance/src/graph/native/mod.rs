@@ -1,6 +1,7 @@
 //! Native commands: the user's own work on the device's stream.
 #![expect(unsafe_code, reason = "every native command vouches for what it does")]
 
+mod allocations;
 mod blas;
 mod cuda;
 pub(super) mod raw;
@@ -14,7 +15,7 @@ use crate::suite::{Setup, Test, tests};
 tests!("graph/native": &[] => [accesses_make_edges, devices_without_refuse_by_name, null_is_no_event]);
 
 pub(crate) fn tests() -> impl Iterator<Item = Test> {
-    TESTS.iter().chain(cuda::TESTS).chain(blas::TESTS).copied()
+    TESTS.iter().chain(cuda::TESTS).chain(allocations::TESTS).chain(blas::TESTS).copied()
 }
 
 fn accesses_make_edges(setup: &Setup) {

@@ -54,6 +54,21 @@ pub(crate) fn copy(stream: *mut c_void, from: UsmPointer, to: UsmPointer) -> Res
     check("cuMemcpyDtoDAsync", unsafe { sys::cuMemcpyDtoDAsync_v2(target, source, len, stream.cast()) })
 }
 
+/// Allocates this many bytes in the order of the stream.
+pub(crate) fn allocate(stream: *mut c_void, len: usize) -> Result<UsmPointer> {
+    let mut address = 0;
+    // SAFETY: the stream is alive; the place is an address'.
+    check("cuMemAllocAsync", unsafe { sys::cuMemAllocAsync(&raw mut address, len, stream.cast()) })?;
+    // SAFETY: so many bytes have just been allocated; callers use them in the order of the stream.
+    Ok(unsafe { UsmPointer::new(address as usize, len) })
+}
+
+/// Frees them in the order of the stream.
+pub(crate) fn free(stream: *mut c_void, memory: UsmPointer) -> Result<()> {
+    // SAFETY: allocated by `allocate`; callers free it once.
+    check("cuMemFreeAsync", unsafe { sys::cuMemFreeAsync(memory.address() as u64, stream.cast()) })
+}
+
 /// Waits for the stream, which no capture can do.
 pub(crate) fn synchronize(stream: *mut c_void) -> Result<()> {
     // SAFETY: the stream is alive.

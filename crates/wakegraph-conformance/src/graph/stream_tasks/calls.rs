@@ -75,7 +75,7 @@ fn release(event: std::result::Result<*mut std::ffi::c_void, i32>) -> Result<()>
     unsafe { cl3::event::release_event(event) }.map_err(error)
 }
 
-fn pointer(memory: NativeMemory<'_>) -> wakegraph::hal::UsmPointer {
+pub(super) fn pointer(memory: NativeMemory<'_>) -> wakegraph::hal::UsmPointer {
     // SAFETY: so many bytes are at the address.
     unsafe { wakegraph::hal::UsmPointer::new(memory.address().unwrap(), memory.len()) }
 }

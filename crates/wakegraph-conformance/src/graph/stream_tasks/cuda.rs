@@ -9,7 +9,7 @@ use wakegraph::interop::{NativeMemory, NativeStream};
 use wakegraph::{Error, ErrorKind, Graph, Range, Result};
 
 use super::super::native::raw::{self, Branch};
-use super::calls::set;
+use super::calls::{pointer, set};
 use super::{buffer, task};
 use crate::kernels::add;
 use crate::suite::{Need, Setup, tests};
@@ -53,17 +53,10 @@ fn address(memory: NativeMemory<'_>) -> u64 {
 // A workspace of its own in each run, as libraries allocate it.
 fn may_allocate(setup: &Setup) {
     sets_five(setup, |stream, x| {
-        let (queue, mut workspace) = (stream.stream().cast(), 0);
-        // SAFETY: the stream is alive; the place is an address'.
-        let allocated = unsafe { sys::cuMemAllocAsync(&raw mut workspace, x.len(), queue) };
-        check("cuMemAllocAsync", allocated)?;
-        // SAFETY: so many words have been allocated.
-        check("cuMemsetD32Async", unsafe { sys::cuMemsetD32Async(workspace, 5, x.len() / 4, queue) })?;
-        // SAFETY: both have so many bytes.
-        let copied = unsafe { sys::cuMemcpyDtoDAsync_v2(address(x), workspace, x.len(), queue) };
-        check("cuMemcpyDtoDAsync", copied)?;
-        // SAFETY: the memory is freed once, in the order of the stream.
-        check("cuMemFreeAsync", unsafe { sys::cuMemFreeAsync(workspace, queue) })
+        let workspace = raw::allocate(stream.stream(), x.len())?;
+        raw::set(stream.stream(), workspace, 5)?;
+        raw::copy(stream.stream(), workspace, pointer(x))?;
+        raw::free(stream.stream(), workspace)
     });
 }
 

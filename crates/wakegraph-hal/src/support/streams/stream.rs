@@ -364,8 +364,8 @@ pub fn capture<C: CaptureContext>(context: &Arc<C>, native: &NativeCommand) -> R
     let refused = |why: String| {
         let name = native.name();
         Error::new(ErrorKind::Driver, format!("native command '{name}' cannot be captured: {why}")).help(
-            "enqueue on the stream that the closure is given, join what branches off it, and neither wait \
-             nor allocate there",
+            "enqueue on the stream that the closure is given, join what branches off it, and make no call that \
+             waits; what cannot be captured can be a `stream_task`",
         )
     };
     ended.map_err(|failure| {
