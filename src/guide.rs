@@ -41,9 +41,9 @@ page! {
     "[`ExecutableGraph::update`], [`ExecutableGraph::update_from`], [`update`]."
 }
 page! {
-    /// Conditionals and loops, run by the device or by the runtime.
+    /// Conditionals, switches and loops, run by the device or by the runtime.
     control_flow: include_str!("../docs/guide/control-flow.md");
-    "[`Graph::if_nonzero`], [`Graph::if_nonzero_else`], [`Graph::while_nonzero`]."
+    "[`Graph::if_nonzero`], [`Graph::if_nonzero_else`], [`Graph::switch`], [`Graph::while_nonzero`]."
 }
 page! {
     /// Buffers, host buffers and guards, slices, scratch memory, rectangles.

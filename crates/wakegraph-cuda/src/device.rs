@@ -228,15 +228,17 @@ impl OverlapPolicy {
 /// The first driver that takes the kernels of `condition.ptx`, which decide about conditional
 /// nodes.
 const CONDITIONALS: c_int = 12_040;
+/// The first driver with conditional nodes of more than one body.
 const CONDITIONALS_WITH_ELSE: c_int = 12_080;
 
 /// The commands that a graph can hold.
 fn commands(driver: &Driver, version: c_int) -> CommandKinds {
     let all = CommandKinds::RECORDABLE;
     let conditionals = driver.cuGraphAddNode.is_some() && driver.cuGraphConditionalHandleCreate.is_some();
-    match conditionals && version >= CONDITIONALS {
-        true => all,
-        false => all - CommandKinds::IF - CommandKinds::WHILE,
+    match version {
+        CONDITIONALS_WITH_ELSE.. if conditionals => all,
+        CONDITIONALS.. if conditionals => all - CommandKinds::SWITCH,
+        _ => all - CommandKinds::CONTROL,
     }
 }
 

@@ -238,13 +238,14 @@ impl<'a> GraphBody<'a> {
         Ok(handle)
     }
 
-    /// Adds a node that runs one of `N` bodies, or its only body repeatedly, as the handle says.
-    pub(super) fn add_conditional<const N: usize>(
+    /// Adds a node that runs one of so many bodies, or its only body repeatedly, as the handle says.
+    pub(super) fn add_conditional(
         self,
         kind: CUgraphConditionalNodeType,
         handle: ConditionalHandle,
+        bodies: usize,
         after: &[GraphNode],
-    ) -> Result<(GraphNode, [GraphBody<'a>; N]), CudaFailure> {
+    ) -> Result<(GraphNode, impl Iterator<Item = GraphBody<'a>> + use<'a>), CudaFailure> {
         const CALL: &str = "cuGraphAddNode";
         let add = self.context.driver.cuGraphAddNode.ok_or_else(|| missing(CALL))?;
         let mut params = CUgraphConditionalParams {
@@ -253,7 +254,7 @@ impl<'a> GraphBody<'a> {
             conditional: CUDA_CONDITIONAL_NODE_PARAMS {
                 handle,
                 type_: kind,
-                size: N as u32,
+                size: bodies as u32,
                 phGraph_out: ptr::null_mut(),
                 ctx: self.context.raw,
             },
@@ -265,10 +266,13 @@ impl<'a> GraphBody<'a> {
         let mut node = ptr::null_mut();
         // SAFETY: nodes, graph and handle are alive; the parameters are complete.
         outcome(CALL, unsafe { add(&raw mut node, self.raw, before, ptr::null(), count, params_ptr) })?;
-        // SAFETY: the driver has written a pointer to its array of as many graphs, which live as
-        // long as the node.
-        let bodies = unsafe { params.conditional.phGraph_out.cast::<[CUgraph; N]>().read() };
-        Ok((GraphNode { part: self.part, raw: node }, bodies.map(|raw| Self { raw, ..self })))
+        let bodies = (0..bodies).map(move |number| {
+            // SAFETY: the driver has written a pointer to its array of as many graphs, which lives as long as
+            // the node, as the graphs do.
+            let raw = unsafe { params.conditional.phGraph_out.add(number).read() };
+            Self { raw, ..self }
+        });
+        Ok((GraphNode { part: self.part, raw: node }, bodies))
     }
 }
 

@@ -11,14 +11,16 @@ use smallvec::{SmallVec, smallvec};
 use wakegraph_hal::support::graphs::{CommandNodes, once_each};
 use wakegraph_hal::support::memory::{CopyBox, FillRow, shortest_element};
 use wakegraph_hal::support::streams::{Kept, PinnedMemory, capture};
-use wakegraph_hal::{Body, Command, CommandKinds, Error, ErrorKind, NativeCommand, Result};
+use wakegraph_hal::{Body, Command, CommandKinds, Error, ErrorKind, KindPlace, NativeCommand, Result};
 
 use super::context::CudaRawEvent;
 use super::device::{CudaDeviceInner, CudaMemory, is_of};
 use super::events::LoopStop;
 use super::graph::{ConditionalHandle, CudaGraph, DriverGraph, GraphBody, GraphNode, NewNode, allocates};
 use super::kernel::{BuiltinKernel, CudaLaunch};
-use super::sys::{CU_GRAPH_COND_TYPE_IF, CU_GRAPH_COND_TYPE_WHILE};
+use super::sys::{
+    CU_GRAPH_COND_TYPE_IF, CU_GRAPH_COND_TYPE_SWITCH, CU_GRAPH_COND_TYPE_WHILE, CUgraphConditionalNodeType,
+};
 
 /// The nodes that later commands follow to come after a command: as few as possible, each once.
 pub(super) type EndNodes = SmallVec<[GraphNode; 1]>;
@@ -160,6 +162,14 @@ impl NodeAdder<'_> {
             Command::While { condition, body } => {
                 self.repeated(graph, CudaMemory::address_of(condition)?, body, after)
             }
+            // The driver takes no conditional node without a body.
+            Command::Switch { bodies, .. } if bodies.is_empty() => self.joined(graph, after.clone()),
+            Command::Switch { index, bodies } => {
+                let word = CudaMemory::address_of(index)?;
+                let (handle, decided) = self.decision(graph, word, DecideBy::Number, None, after)?;
+                let bodies = bodies.iter().map(|body| &**body);
+                Ok(smallvec![self.branch(graph, CU_GRAPH_COND_TYPE_SWITCH, handle, &[decided], bodies)?])
+            }
             Command::Native(native) => {
                 let in_body;
                 let captured = match self.captured {
@@ -271,32 +281,36 @@ impl NodeAdder<'_> {
         otherwise: Option<&Body>,
         after: &EndNodes,
     ) -> Result<EndNodes> {
-        let (handle, decided) = self.decision(graph, word, false, None, after)?;
+        let (handle, decided) = self.decision(graph, word, DecideBy::Word, None, after)?;
+        let one_of = CU_GRAPH_COND_TYPE_IF;
         match otherwise {
-            None => Ok(smallvec![self.branch(graph, handle, &[decided], [then])?]),
+            None => Ok(smallvec![self.branch(graph, one_of, handle, &[decided], [then].into_iter())?]),
             Some(otherwise) if self.device.has_else => {
-                Ok(smallvec![self.branch(graph, handle, &[decided], [then, otherwise])?])
+                let bodies = [then, otherwise].into_iter();
+                Ok(smallvec![self.branch(graph, one_of, handle, &[decided], bodies)?])
             }
             Some(otherwise) => {
-                let (inverse, other) = self.decision(graph, word, true, None, after)?;
-                let first = self.branch(graph, handle, &[decided, other], [then])?;
-                let second = self.branch(graph, inverse, &[decided, other], [otherwise])?;
+                let (inverse, other) = self.decision(graph, word, DecideBy::Opposite, None, after)?;
+                let first = self.branch(graph, one_of, handle, &[decided, other], [then].into_iter())?;
+                let second =
+                    self.branch(graph, one_of, inverse, &[decided, other], [otherwise].into_iter())?;
                 self.joined(graph, smallvec![first, second])
             }
         }
     }
 
-    /// Adds a conditional node with these bodies, of which it runs the first or the second.
-    fn branch<const N: usize>(
+    /// Adds a conditional node with these bodies, of which it runs one.
+    fn branch<'b>(
         &mut self,
         graph: GraphBody<'_>,
+        kind: CUgraphConditionalNodeType,
         handle: ConditionalHandle,
         after: &[GraphNode],
-        bodies: [&Body; N],
+        bodies: impl ExactSizeIterator<Item = &'b Body>,
     ) -> Result<GraphNode> {
-        let (node, places) = graph.add_conditional::<N>(CU_GRAPH_COND_TYPE_IF, handle, after)?;
+        let (node, places) = graph.add_conditional(kind, handle, bodies.len(), after)?;
         self.keep(node);
-        for (place, body) in places.into_iter().zip(bodies) {
+        for (place, body) in places.zip(bodies) {
             self.body(place, body)?;
         }
         Ok(node)
@@ -310,11 +324,14 @@ impl NodeAdder<'_> {
         commands: &Body,
         after: &EndNodes,
     ) -> Result<EndNodes> {
-        let (handle, decided) = self.decision(graph, word, false, self.loops, after)?;
-        let (node, [body]) = graph.add_conditional(CU_GRAPH_COND_TYPE_WHILE, handle, &[decided])?;
+        let (handle, decided) = self.decision(graph, word, DecideBy::Word, self.loops, after)?;
+        let (node, bodies) = graph.add_conditional(CU_GRAPH_COND_TYPE_WHILE, handle, 1, &[decided])?;
         self.keep(node);
-        let ends = self.body(body, commands)?;
-        body.add(NewNode::Kernel(&decide(self.device, handle, word, false, self.loops)?), &ends)?;
+        for body in bodies {
+            let ends = self.body(body, commands)?;
+            let decide = decide(self.device, handle, word, DecideBy::Word, self.loops)?;
+            body.add(NewNode::Kernel(&decide), &ends)?;
+        }
         Ok(smallvec![node])
     }
 
@@ -323,12 +340,12 @@ impl NodeAdder<'_> {
         &mut self,
         graph: GraphBody<'_>,
         word: u64,
-        inverted: bool,
+        by: DecideBy,
         stop: Option<&LoopStop>,
         after: &EndNodes,
     ) -> Result<(ConditionalHandle, GraphNode)> {
         let handle = graph.create_handle()?;
-        let launch = decide(self.device, handle, word, inverted, stop)?;
+        let launch = decide(self.device, handle, word, by, stop)?;
         Ok((handle, self.add(graph, NewNode::Kernel(&launch), after)?))
     }
 
@@ -416,7 +433,7 @@ impl ControlFlowOrder {
 }
 
 fn has_control_flow(command: &Command) -> bool {
-    matches!(command, Command::If { .. } | Command::While { .. })
+    command.kind().row().place == KindPlace::DeviceOrHost
 }
 
 /// Whether the command is, or contains, a loop.
@@ -426,17 +443,27 @@ pub(super) fn has_loop(command: &Command) -> bool {
     kinds.intersects(CommandKinds::WHILE)
 }
 
-/// The launch that sets `handle` to whether the word at `address` is not 0; the opposite if
-/// `inverted`. With `stop`, it decides about a loop, which may have been asked to stop.
+/// The value that a word gives to a handle, as `condition.ptx` counts them.
+#[derive(Clone, Copy, Debug)]
+enum DecideBy {
+    /// Whether it is not 0.
+    Word = 0,
+    /// Whether it is 0.
+    Opposite = 1,
+    /// The word itself, the number of a body.
+    Number = 2,
+}
+
+/// The launch that sets `handle` by the word at `address`. With `stop`, it decides about a loop, which may have been asked to stop.
 fn decide(
     device: &CudaDeviceInner,
     handle: ConditionalHandle,
     address: u64,
-    inverted: bool,
+    by: DecideBy,
     stop: Option<&LoopStop>,
 ) -> Result<CudaLaunch> {
     let [run, asked] = stop.map_or([0; 2], LoopStop::addresses);
-    BuiltinKernel::Condition.launch(device, &[handle, address, u64::from(inverted), run, asked], 1)
+    BuiltinKernel::Condition.launch(device, &[handle, address, by as u64, run, asked], 1)
 }
 
 #[cfg(test)]

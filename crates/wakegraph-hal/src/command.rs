@@ -171,6 +171,14 @@ pub enum Command {
         /// condition 0.
         body: Arc<Body>,
     },
+    /// The body whose number is `index`, a `u32` that is read when the command starts. Nothing if there is
+    /// none.
+    Switch {
+        /// 4 bytes that the device can read, at a multiple of 4.
+        index: MemoryView,
+        /// The bodies, counted from 0.
+        bodies: Vec<Arc<Body>>,
+    },
     /// The user's own work on the backend's stream, recorded.
     Native(NativeCommand),
     /// The user's own calls, in each enqueue. Only for in-order queues, never inside a command-buffer or a
@@ -179,7 +187,8 @@ pub enum Command {
 }
 
 impl Command {
-    /// Whether an update can change the command: kernels, fills, copies, conditionals and loops.
+    /// Whether an update can change the command: kernels, fills, copies, conditionals, switches and
+    /// loops.
     pub fn can_be_updated(&self) -> bool {
         let row = self.kind().row();
         row.can_be_disabled || row.place == KindPlace::DeviceOrHost
@@ -208,6 +217,7 @@ impl Command {
             Self::Empty => CommandKind::Empty,
             Self::If { .. } => CommandKind::If,
             Self::While { .. } => CommandKind::While,
+            Self::Switch { .. } => CommandKind::Switch,
             Self::Native(_) => CommandKind::Native,
             Self::StreamTask(_) => CommandKind::StreamTask,
         }
@@ -233,7 +243,8 @@ impl Command {
             Self::Native(native) | Self::StreamTask(native) => (&[], native.memory(), None),
             Self::BufferFill { dst: view, .. }
             | Self::If { condition: view, .. }
-            | Self::While { condition: view, .. } => (&[], &[], Some(view)),
+            | Self::While { condition: view, .. }
+            | Self::Switch { index: view, .. } => (&[], &[], Some(view)),
             _ => (&[], &[], None),
         };
         let args = args.iter().filter_map(|arg| match arg {
@@ -249,7 +260,8 @@ impl Command {
             Self::Kernel(launch) => (&mut launch.args, None, None),
             Self::BufferFill { dst: view, .. }
             | Self::If { condition: view, .. }
-            | Self::While { condition: view, .. } => (&mut [], Some(view), None),
+            | Self::While { condition: view, .. }
+            | Self::Switch { index: view, .. } => (&mut [], Some(view), None),
             Self::BufferCopy { src, dst }
             | Self::BufferRead { src, host: dst }
             | Self::BufferWrite { host: src, dst }
@@ -267,12 +279,13 @@ impl Command {
 
     /// The bodies that the command holds.
     pub fn bodies(&self) -> impl Iterator<Item = &Arc<Body>> {
-        let [first, second] = match self {
-            Self::While { body, .. } => [Some(body), None],
-            Self::If { then, otherwise, .. } => [Some(then), otherwise.as_ref()],
-            _ => [None, None],
+        let (first, others) = match self {
+            Self::While { body, .. } => (Some(body), &[][..]),
+            Self::If { then, otherwise, .. } => (Some(then), otherwise.as_slice()),
+            Self::Switch { bodies, .. } => (None, &bodies[..]),
+            _ => (None, &[][..]),
         };
-        first.into_iter().chain(second)
+        first.into_iter().chain(others)
     }
 }
 

@@ -175,7 +175,7 @@ impl MemoryDevice for HipDeviceInner {
 
 /// The commands that a graph can hold. HIP has no conditional nodes.
 fn commands() -> CommandKinds {
-    CommandKinds::RECORDABLE - CommandKinds::IF - CommandKinds::WHILE
+    CommandKinds::RECORDABLE - CommandKinds::CONTROL
 }
 
 fn info(context: &HipContext) -> Result<DeviceInfo, HipFailure> {

@@ -90,7 +90,7 @@ impl HipNodeAdder<'_> {
                 let captured = capture(&self.device.context, native)?;
                 self.add_work(HipNewNode::Graph(&captured)).map(drop)
             }
-            Command::If { .. } | Command::While { .. } => {
+            Command::If { .. } | Command::While { .. } | Command::Switch { .. } => {
                 let why =
                     format!("a HIP graph cannot hold a {}: it has no conditional nodes", command.kind());
                 Err(Error::new(ErrorKind::FeatureNotSupported, why))

@@ -81,7 +81,7 @@ pub(super) unsafe fn execute(command: &Command, control: &mut dyn WorkerControl)
             Ok(())
         }
         Command::UsmPrefetch { .. } | Command::UsmAdvise { .. } | Command::Empty => Ok(()),
-        Command::If { .. } | Command::While { .. } => {
+        Command::If { .. } | Command::While { .. } | Command::Switch { .. } => {
             // SAFETY: passed on to the caller.
             unsafe { execute_control(command, control) }
         }
@@ -113,7 +113,7 @@ unsafe fn execute_control(command: &Command, control: &mut dyn WorkerControl) ->
     match command {
         Command::If { condition, then, otherwise } => {
             // SAFETY: passed on to the caller.
-            let holds = unsafe { is_set(condition) }?;
+            let holds = unsafe { word(condition) }? != 0;
             match if holds { Some(then) } else { otherwise.as_ref() } {
                 // SAFETY: passed on to the caller.
                 Some(body) => unsafe { run_body(body, control) },
@@ -122,7 +122,7 @@ unsafe fn execute_control(command: &Command, control: &mut dyn WorkerControl) ->
         }
         Command::While { condition, body } => {
             // SAFETY: passed on to the caller.
-            while unsafe { is_set(condition) }? {
+            while unsafe { word(condition) }? != 0 {
                 if control.is_stopped() {
                     return Err(stopped_loop());
                 }
@@ -130,6 +130,14 @@ unsafe fn execute_control(command: &Command, control: &mut dyn WorkerControl) ->
                 unsafe { run_body(body, control) }?;
             }
             Ok(())
+        }
+        Command::Switch { index, bodies } => {
+            // SAFETY: passed on to the caller.
+            match bodies.get(unsafe { word(index) }? as usize) {
+                // SAFETY: passed on to the caller.
+                Some(body) => unsafe { run_body(body, control) },
+                None => Ok(()),
+            }
         }
         _ => Ok(()),
     }
@@ -147,10 +155,10 @@ unsafe fn run_body(body: &Body, control: &mut dyn WorkerControl) -> Result<()> {
 
 /// # Safety
 /// As for [`execute`].
-unsafe fn is_set(condition: &MemoryView) -> Result<bool> {
-    let word = address(condition)?.cast::<u32>();
+unsafe fn word(view: &MemoryView) -> Result<u32> {
+    let word = address(view)?.cast::<u32>();
     // SAFETY: the view has 4 bytes, and nothing writes them meanwhile.
-    Ok(unsafe { word.read_unaligned() } != 0)
+    Ok(unsafe { word.read_unaligned() })
 }
 
 fn usm(pointer: &UsmPointer) -> *mut u8 {

@@ -309,7 +309,7 @@ impl LevelZeroFeatures {
             false => properties.maxMemAllocSize,
         };
         // Level Zero has no control flow on the device.
-        let commands = CommandKinds::RECORDABLE - CommandKinds::IF - CommandKinds::WHILE;
+        let commands = CommandKinds::RECORDABLE - CommandKinds::CONTROL;
         Ok(Capabilities {
             update: UpdateCapabilities::all(),
             profiling,

@@ -93,7 +93,7 @@ impl LevelZeroLowering<'_> {
                 smallvec![LevelZeroOperation::Barrier]
             }
             Command::Native(native) => between_barriers(LevelZeroOperation::Native(native.clone())),
-            Command::If { .. } | Command::While { .. } | Command::StreamTask(_) => {
+            Command::If { .. } | Command::While { .. } | Command::Switch { .. } | Command::StreamTask(_) => {
                 let why = format!("a Level Zero list cannot hold a {}", command.kind());
                 return Err(Error::new(ErrorKind::FeatureNotSupported, why));
             }

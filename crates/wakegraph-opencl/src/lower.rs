@@ -67,7 +67,11 @@ impl OpenclLowering<'_> {
             }
             // OpenCL has no advice; the command only keeps its place in the order.
             Command::UsmAdvise { .. } | Command::Empty => smallvec![OpenclOperation::Marker],
-            Command::If { .. } | Command::While { .. } | Command::Native(_) | Command::StreamTask(_) => {
+            Command::If { .. }
+            | Command::While { .. }
+            | Command::Switch { .. }
+            | Command::Native(_)
+            | Command::StreamTask(_) => {
                 let why = format!("OpenCL cannot run a {}", command.kind());
                 return Err(Error::new(ErrorKind::FeatureNotSupported, why));
             }

@@ -340,8 +340,7 @@ impl OpenclFeatures {
         alone: bool,
     ) -> DriverResult<Capabilities> {
         // OpenCL has no control flow on the device, and cannot capture what others enqueue on a queue.
-        let mut commands =
-            CommandKinds::RECORDABLE - CommandKinds::IF - CommandKinds::WHILE - CommandKinds::NATIVE;
+        let mut commands = CommandKinds::RECORDABLE - CommandKinds::CONTROL - CommandKinds::NATIVE;
         if !self.shared_memory {
             commands -= CommandKinds::USM_COPY
                 | CommandKinds::USM_FILL

@@ -39,7 +39,7 @@ pub(crate) enum Command {
     /// A copy, fill or hint; the views' allocations come along so that they stay alive. Where it would do
     /// nothing, the device's command is empty.
     Memory { command: Arc<hal::Command>, uses: [Option<View>; 2] },
-    /// A conditional or a loop; its bodies are planned and recorded at finalize.
+    /// A conditional, a switch or a loop; its bodies are planned and recorded at finalize.
     Control(Arc<Control>),
     /// The user's own work on a device's stream, captured or, as a stream task, live.
     Native { command: Arc<hal::Command>, uses: Arc<[View]> },
@@ -210,11 +210,12 @@ pub(crate) fn accesses(uses: &[(View, AccessMode)]) -> Vec<Access> {
     uses.iter().map(|(view, mode)| view.access(*mode)).collect()
 }
 
-/// A conditional or a loop.
+/// A conditional, a switch or a loop.
 pub(crate) struct Control {
     /// The word that decides.
     pub(crate) condition: View,
     pub(crate) kind: ControlKind,
+    pub(crate) bodies: Bodies,
     /// Allocations that it and its bodies keep alive, without scratch buffers of the bodies.
     pub(crate) allocations: Vec<Arc<Allocation>>,
     /// Nesting depth of conditionals and loops in it.
@@ -225,42 +226,48 @@ pub(crate) struct Control {
     divided: Option<KernelRef>,
 }
 
-/// Work of a conditional or a loop.
+/// The way in which a word decides between bodies.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum ControlKind {
-    If { then: Body, otherwise: Option<Body> },
-    While(Body),
+    /// The first body runs if the word is not 0, else the second one, if there is one.
+    If,
+    /// The only body runs as long as the word is not 0.
+    While,
+    /// The body with this number runs, if there is one.
+    Switch,
 }
 
-/// A graph as it was when it was given to a conditional or loop.
+/// A graph as it was when it was given to a conditional, switch or loop.
 pub(crate) type Body = Arc<Graph>;
 
+/// The bodies of one of them.
+pub(crate) type Bodies = SmallVec<[Body; 2]>;
+
 impl ControlKind {
-    /// A loop over one body, or a conditional with one or two.
-    ///
-    /// # Errors
-    /// [`Bug`](ErrorKind::Bug) without a body.
-    pub(super) fn of(bodies: SmallVec<[Body; 2]>, is_loop: bool) -> Result<Self> {
-        let mut bodies = bodies.into_iter();
-        match (bodies.next(), is_loop) {
-            (Some(body), true) => Ok(Self::While(body)),
-            (Some(then), false) => Ok(Self::If { then, otherwise: bodies.next() }),
-            (None, _) => Err(Error::new(ErrorKind::Bug, "a conditional or loop without a body")),
-        }
-    }
-
-    pub(crate) fn command_kind(&self) -> CommandKind {
+    pub(crate) fn command_kind(self) -> CommandKind {
         match self {
-            Self::If { .. } => CommandKind::If,
-            Self::While(_) => CommandKind::While,
+            Self::If => CommandKind::If,
+            Self::While => CommandKind::While,
+            Self::Switch => CommandKind::Switch,
         }
     }
 
-    pub(crate) fn bodies(&self) -> impl Iterator<Item = &Body> {
-        let (first, second) = match self {
-            Self::If { then, otherwise } => (then, otherwise.as_ref()),
-            Self::While(body) => (body, None),
-        };
-        std::iter::once(first).chain(second)
+    /// The number of the body that runs for this word.
+    pub(crate) fn choose(self, word: u32) -> usize {
+        match self {
+            Self::If | Self::While => usize::from(word == 0),
+            Self::Switch => word as usize,
+        }
+    }
+
+    /// Name of the body with this number.
+    pub(crate) fn body_name(self, number: usize) -> Cow<'static, str> {
+        match (self, number) {
+            (Self::If, 0) => "then".into(),
+            (Self::If, _) => "else".into(),
+            (Self::While, _) => "do".into(),
+            (Self::Switch, number) => number.to_string().into(),
+        }
     }
 }
 
@@ -271,7 +278,11 @@ impl Control {
     /// [`InvalidSize`](ErrorKind::InvalidSize) for a nesting that is too deep;
     /// [`InvalidArgument`](ErrorKind::InvalidArgument) for a flag in scratch memory, and for a stream task in
     /// a body, by its name.
-    pub(crate) fn new(condition: View, kind: ControlKind) -> Result<(Self, Option<DeviceId>)> {
+    pub(crate) fn new(
+        condition: View,
+        kind: ControlKind,
+        bodies: Bodies,
+    ) -> Result<(Self, Option<DeviceId>)> {
         if ScratchMemory::of(&condition.allocation).is_some() {
             return Err(scratch::refused("the flag of a conditional or loop"));
         }
@@ -285,7 +296,7 @@ impl Control {
             allocations: HashMap::new(),
         };
         found.keep(&condition.allocation);
-        kind.bodies().for_each(|body| found.search(body.inner()));
+        bodies.iter().for_each(|body| found.search(body.inner()));
         if let Some(task) = found.stream_task {
             let why = format!("{task} is in the body of a {}, and runs in no body", kind.command_kind());
             return Err(Error::new(ErrorKind::InvalidArgument, why)
@@ -299,7 +310,7 @@ impl Control {
         let on_device = (!found.needs_host).then_some(found.kinds);
         let allocations = found.allocations.into_values().collect();
         let divided = found.divided;
-        Ok((Self { condition, kind, allocations, depth, on_device, divided }, found.device))
+        Ok((Self { condition, kind, bodies, allocations, depth, on_device, divided }, found.device))
     }
 
     /// Whether the host has to run it, because `device` cannot.
@@ -318,12 +329,11 @@ impl Control {
     /// # Errors
     /// As for [`new`](Self::new).
     pub(crate) fn with_body(&self, slot: usize, nodes: graph::Graph<Command>) -> Result<Self> {
-        let mut bodies: SmallVec<[Body; 2]> = self.kind.bodies().cloned().collect();
+        let mut bodies = self.bodies.clone();
         if let Some(body) = bodies.get_mut(slot) {
             *body = Arc::new(body.with_nodes(nodes));
         }
-        let kind = ControlKind::of(bodies, matches!(self.kind, ControlKind::While(_)))?;
-        Ok(Self::new(self.condition.clone(), kind)?.0)
+        Ok(Self::new(self.condition.clone(), self.kind, bodies)?.0)
     }
 
     /// The flag is read, and the bodies may do all that they can do, but for their scratch buffers,
@@ -331,7 +341,7 @@ impl Control {
     pub(crate) fn accesses(&self) -> Vec<Access> {
         let shared: HashSet<_> =
             self.allocations.iter().map(|allocation| allocation.memory().resource()).collect();
-        let of_bodies = self.kind.bodies().flat_map(|body| merged_accesses(body.inner()));
+        let of_bodies = self.bodies.iter().flat_map(|body| merged_accesses(body.inner()));
         let mut all = vec![self.condition.access(AccessMode::Read)];
         all.extend(of_bodies.filter(|access| shared.contains(&access.resource)));
         merged_by_allocation(all)
@@ -341,17 +351,16 @@ impl Control {
     pub(crate) fn describe(&self) -> Cow<'_, str> {
         let start = self.condition.offset;
         let (end, resource) = (start + self.condition.len, self.condition.allocation.memory().resource());
-        let condition = format_args!("{resource:?}[{start}..{end}] != 0");
-        match &self.kind {
-            ControlKind::If { then, otherwise: None } => {
-                format!("if {condition}\n{}", NodeList("then", then))
-            }
-            ControlKind::If { then, otherwise: Some(otherwise) } => {
-                format!("if {condition}\n{}\n{}", NodeList("then", then), NodeList("else", otherwise))
-            }
-            ControlKind::While(body) => format!("while {condition}\n{}", NodeList("do", body)),
+        let word = format_args!("{resource:?}[{start}..{end}]");
+        let mut text = match self.kind {
+            ControlKind::If => format!("if {word} != 0"),
+            ControlKind::While => format!("while {word} != 0"),
+            ControlKind::Switch => format!("switch {word}"),
+        };
+        for (number, body) in self.bodies.iter().enumerate() {
+            text += &format!("\n{}", NodeList(&self.kind.body_name(number), body));
         }
-        .into()
+        text.into()
     }
 }
 

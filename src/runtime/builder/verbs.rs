@@ -32,6 +32,7 @@ macro_rules! verbs {
         host_task: $(#[$host_task:meta])*
         sub_graph: $(#[$sub_graph:meta])*
         if_nonzero: $(#[$if_nonzero:meta])*
+        switch: $(#[$switch:meta])*
         while_nonzero: $(#[$while_nonzero:meta])*
     ) => {
         impl $receiver {
@@ -174,7 +175,7 @@ macro_rules! verbs {
             $(#[$if_nonzero])*
             #[track_caller]
             pub fn if_nonzero($($by)* $self, flag: impl MemoryArg<u32>, then: &Graph) -> $output {
-                $self.push(NewNode::control(flag, [then], false))
+                $self.push(NewNode::control(ControlKind::If, flag, [then]))
             }
 
             /// As [`if_nonzero`](Self::if_nonzero), with a copy of `otherwise` to run if `flag` is
@@ -189,7 +190,20 @@ macro_rules! verbs {
                 then: &Graph,
                 otherwise: &Graph,
             ) -> $output {
-                $self.push(NewNode::control(flag, [then, otherwise], false))
+                $self.push(NewNode::control(ControlKind::If, flag, [then, otherwise]))
+            }
+
+            #[doc = $does]
+            /// a switch: when its turn comes, a copy of one of `bodies` as it is now runs, the one that
+            /// has the number `index`, counting from 0. Nothing runs if there is none.
+            $(#[$switch])*
+            #[track_caller]
+            pub fn switch<'g>(
+                $($by)* $self,
+                index: impl MemoryArg<u32>,
+                bodies: impl IntoIterator<Item = &'g Graph>,
+            ) -> $output {
+                $self.push(NewNode::control(ControlKind::Switch, index, bodies))
             }
 
             #[doc = $does]
@@ -199,7 +213,7 @@ macro_rules! verbs {
             $(#[$while_nonzero])*
             #[track_caller]
             pub fn while_nonzero($($by)* $self, flag: impl MemoryArg<u32>, body: &Graph) -> $output {
-                $self.push(NewNode::control(flag, [body], true))
+                $self.push(NewNode::control(ControlKind::While, flag, [body]))
             }
         }
     };
@@ -283,6 +297,39 @@ verbs! {
     /// not one element, and for more than 63 conditionals and loops inside each other;
     /// [`InvalidArgument`](ErrorKind::InvalidArgument) for a flag in a scratch buffer;
     /// [`FeatureNotSupported`](ErrorKind::FeatureNotSupported) where a device lacks a command of the body.
+    switch:
+    ///
+    /// Index and bodies are as flag and body are for [`if_nonzero`](Self::if_nonzero); the capability of a device is
+    /// [`CommandKinds::SWITCH`](crate::capabilities::CommandKinds::SWITCH).
+    ///
+    /// ```
+    /// use wakegraph::{Device, Graph};
+    ///
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> wakegraph::Result<()> {
+    /// let device = Device::open("host")?;
+    /// let (index, x) = (device.buffer_from(&[1u32])?, device.buffer::<u32>(2)?);
+    ///
+    /// let [small, medium, large] = [1, 10, 100].map(|value| {
+    ///     let mut body = Graph::new(&device);
+    ///     body.fill(&x, value);
+    ///     body
+    /// });
+    /// let mut graph = Graph::new(&device);
+    /// graph.switch(&index, [&small, &medium, &large]);
+    ///
+    /// let exec = graph.finalize()?;
+    /// exec.submit().await?;
+    /// assert_eq!(x.to_vec().await?, [10, 10]);
+    /// index.write(&[3]).await?;
+    /// exec.submit().await?;
+    /// assert_eq!(x.to_vec().await?, [10, 10]);
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// As [`if_nonzero`](Self::if_nonzero).
     while_nonzero:
     ///
     /// The body has to make the flag 0 at some time, and no submission behind it on a device gets its turn
@@ -327,21 +374,21 @@ pub(crate) enum NewNode<'g> {
     Memory(MemoryCommand),
     HostTask(Vec<(Operand, AccessMode)>, Arc<HostTask>),
     SubGraph(&'g Graph),
-    /// A conditional, with one or two bodies, or a loop.
+    /// A conditional, a switch or a loop.
     Control {
+        kind: ControlKind,
         flag: Operand,
         bodies: Vec<&'g Graph>,
-        is_loop: bool,
     },
 }
 
 impl<'g> NewNode<'g> {
-    pub(crate) fn control<const N: usize>(
+    pub(crate) fn control(
+        kind: ControlKind,
         flag: impl MemoryArg<u32>,
-        bodies: [&'g Graph; N],
-        is_loop: bool,
+        bodies: impl IntoIterator<Item = &'g Graph>,
     ) -> Self {
-        Self::Control { flag: flag.operand(), bodies: bodies.into(), is_loop }
+        Self::Control { kind, flag: flag.operand(), bodies: bodies.into_iter().collect() }
     }
 
     pub(crate) fn write<T: Pod>(dst: &Buffer<T>, elements: &[T]) -> Self {
@@ -367,8 +414,8 @@ impl<'g> NewNode<'g> {
     {
         match (self, graphs) {
             (Self::SubGraph(_), [graph]) => NewNode::SubGraph(graph),
-            (Self::Control { flag, is_loop, .. }, graphs) => {
-                NewNode::Control { flag: flag.clone(), bodies: graphs.iter().collect(), is_loop: *is_loop }
+            (Self::Control { kind, flag, .. }, graphs) => {
+                NewNode::Control { kind: *kind, flag: flag.clone(), bodies: graphs.iter().collect() }
             }
             (new, _) => new.clone(),
         }
@@ -387,7 +434,7 @@ impl Graph {
             }
             NewNode::HostTask(declared, task) => self.add_host_task(declared, task),
             NewNode::SubGraph(graph) => self.add_sub_graph(graph),
-            NewNode::Control { flag, bodies, is_loop } => self.add_control(flag, &bodies, is_loop),
+            NewNode::Control { kind, flag, bodies } => self.add_control(kind, flag, &bodies),
         }
     }
 
@@ -425,14 +472,16 @@ impl Graph {
     }
 
     #[track_caller]
-    fn add_control(&mut self, Operand(flag): Operand, bodies: &[&Graph], is_loop: bool) -> NodeBuilder<'_> {
-        let snapshots: Result<_> = bodies.iter().map(|body| body.snapshot().map(Arc::new)).collect();
-        let kind = match snapshots.and_then(|bodies| ControlKind::of(bodies, is_loop)) {
-            Ok(kind) => kind,
-            Err(error) => return self.refuse(CommandKind::Empty, error),
-        };
+    fn add_control(
+        &mut self,
+        kind: ControlKind,
+        Operand(flag): Operand,
+        bodies: &[&Graph],
+    ) -> NodeBuilder<'_> {
         let command_kind = kind.command_kind();
-        let checked = check_control(&flag, bodies).and_then(|()| Control::new(flag.clone(), kind));
+        let snapshots = bodies.iter().map(|body| body.snapshot().map(Arc::new)).collect::<Result<_>>();
+        let checked =
+            check_control(&flag, bodies).and_then(|()| Control::new(flag.clone(), kind, snapshots?));
         let (control, device) = match checked {
             Ok(checked) => checked,
             Err(error) => return self.refuse(command_kind, error),

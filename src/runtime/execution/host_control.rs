@@ -1,4 +1,4 @@
-//! Conditionals and loops that the host drives: a task reads the flag and submits the bodies.
+//! Conditionals, switches and loops that the host drives: a task reads the flag and submits the bodies.
 //!
 //! Each body is an executable that users cannot submit. It is in no register of memory: the executable
 //! around it declares what the bodies use, and its run is in flight while they run.
@@ -7,6 +7,7 @@ use std::sync::Arc;
 
 use wakegraph_hal::Result;
 
+use crate::runtime::builder::command::ControlKind;
 use crate::runtime::execution::executable::{ExecutableHandle, ExecutableInner};
 use crate::runtime::execution::host_guard::{HostRef, Lease};
 use crate::runtime::execution::host_task::{NestedRun, TaskLease};
@@ -15,7 +16,7 @@ use crate::runtime::execution::run_data::RunDataType;
 use crate::runtime::execution::submit::{Waits, submit, submit_after};
 use crate::runtime::resource::allocation::View;
 
-/// A conditional or loop with its bodies, ready to run.
+/// A conditional, switch or loop with its bodies, ready to run.
 pub(crate) struct HostControl {
     /// The node's label, for errors.
     pub(crate) label: Box<str>,
@@ -23,17 +24,9 @@ pub(crate) struct HostControl {
     pub(crate) read: Option<ExecutableHandle>,
     /// The flag, or a copy of it, in host memory.
     pub(crate) word: View,
-    pub(crate) bodies: Bodies,
-}
-
-/// The executables that a conditional or loop submits.
-pub(crate) enum Bodies {
-    If {
-        then: ExecutableHandle,
-        otherwise: Option<ExecutableHandle>,
-    },
-    /// The body copies the flag as its last command.
-    While(ExecutableHandle),
+    pub(crate) kind: ControlKind,
+    /// The executables that it submits. That of a loop copies the flag as its last command.
+    pub(crate) bodies: Vec<ExecutableHandle>,
 }
 
 impl HostControl {
@@ -47,27 +40,20 @@ impl HostControl {
         if let Some(read) = &self.read {
             run(read, lease).await?;
         }
-        match &self.bodies {
-            Bodies::If { then, otherwise } => match (self.is_set(lease), otherwise) {
-                (true, _) => run(then, lease).await,
-                (false, Some(otherwise)) => run(otherwise, lease).await,
-                (false, None) => Ok(()),
-            },
-            Bodies::While(body) => {
-                while self.is_set(lease) {
-                    run(body, lease).await?;
-                }
-                Ok(())
+        while let Some(body) = self.bodies.get(self.kind.choose(self.read_word(lease))) {
+            run(body, lease).await?;
+            if self.kind != ControlKind::While {
+                break;
             }
         }
+        Ok(())
     }
 
-    /// Whether the flag is set. Nothing writes it meanwhile: the bodies have ended, and the partition's
-    /// accesses keep everything else away.
-    fn is_set(&self, lease: &TaskLease) -> bool {
-        HostRef::<u32>::new(&self.word, Lease::HostTask { _lease: lease.clone() })
-            .first()
-            .is_some_and(|flag| *flag != 0)
+    /// Reads the flag. Nothing writes it meanwhile: the bodies have ended, and the partition's accesses keep
+    /// everything else away.
+    fn read_word(&self, lease: &TaskLease) -> u32 {
+        let word = HostRef::<u32>::new(&self.word, Lease::HostTask { _lease: lease.clone() });
+        word.first().copied().unwrap_or(0)
     }
 
     /// Returns the type of run data that the bodies take.
@@ -75,12 +61,8 @@ impl HostControl {
     /// # Errors
     /// [`InvalidArgument`](wakegraph_hal::ErrorKind::InvalidArgument) if they take several.
     pub(crate) fn run_data(&self) -> Result<Option<RunDataType>> {
-        let bodies = match &self.bodies {
-            Bodies::If { then, otherwise } => [Some(then), otherwise.as_ref()],
-            Bodies::While(body) => [Some(body), None],
-        };
         let mut all = None;
-        for body in bodies.into_iter().flatten() {
+        for body in &self.bodies {
             RunDataType::add(&mut all, body.run_data.as_slice())?;
         }
         Ok(all)
@@ -88,13 +70,8 @@ impl HostControl {
 
     /// The plans of the bodies, as text.
     pub(crate) fn plan_text(&self) -> String {
-        match &self.bodies {
-            Bodies::If { then, otherwise: None } => body_text("then", then),
-            Bodies::If { then, otherwise: Some(otherwise) } => {
-                body_text("then", then) + &body_text("else", otherwise)
-            }
-            Bodies::While(body) => body_text("do", body),
-        }
+        let bodies = self.bodies.iter().enumerate();
+        bodies.map(|(number, body)| body_text(&self.kind.body_name(number), body)).collect()
     }
 }
 

@@ -12,7 +12,7 @@ use crate::plan::{PartitionPolicy, Plan, PlanOptions};
 use crate::runtime::builder::Graph;
 use crate::runtime::builder::command::{Body, Command, Control, ControlKind};
 use crate::runtime::execution::executable::ExecutableHandle;
-use crate::runtime::execution::host_control::{Bodies, HostControl};
+use crate::runtime::execution::host_control::HostControl;
 use crate::runtime::execution::host_task::HostTask;
 use crate::runtime::finalize::{self, FinalizeOptions, Source};
 use crate::runtime::resource::buffer::Buffer;
@@ -52,21 +52,19 @@ fn host_control(control: &Control, label: String, options: &FinalizeOptions) -> 
             (Some(read), word.view().clone())
         }
     };
-    let bodies = match &control.kind {
-        ControlKind::If { then, otherwise } => {
-            Bodies::If { then: finalize(then)?, otherwise: otherwise.as_deref().map(finalize).transpose()? }
+    let kind = control.kind;
+    let finalize_body = |body: &Body| match &read {
+        // The copy comes after whatever writes the flag.
+        Some(read) if kind == ControlKind::While => {
+            let mut both = body.snapshot()?;
+            both.sub_graph(read);
+            finalize(&both)
         }
-        ControlKind::While(body) => Bodies::While(match &read {
-            // The copy comes after whatever writes the flag.
-            Some(read) => {
-                let mut both = body.snapshot()?;
-                both.sub_graph(read);
-                finalize(&both)?
-            }
-            None => finalize(body)?,
-        }),
+        _ => finalize(body),
     };
-    Ok(HostControl { label: label.into(), read: read.as_ref().map(finalize).transpose()?, word, bodies })
+    let bodies = control.bodies.iter().map(finalize_body).collect::<Result<_>>()?;
+    let read = read.as_ref().map(finalize).transpose()?;
+    Ok(HostControl { label: label.into(), read, word, kind, bodies })
 }
 
 /// The command for `device`.
@@ -79,21 +77,21 @@ pub(crate) fn to_hal(control: &Control, device: &Device) -> Result<hal::Command>
         return Err(Error::new(ErrorKind::InvalidArgument, why).help("finalize the graph again"));
     }
     let condition = control.condition.to_hal()?;
-    let record = |body: &Body| record(body, device).map(Arc::new);
-    Ok(match &control.kind {
-        ControlKind::If { then, otherwise } => hal::Command::If {
-            condition,
-            then: record(then)?,
-            otherwise: otherwise.as_ref().map(record).transpose()?,
-        },
-        ControlKind::While(body) => hal::Command::While { condition, body: record(body)? },
+    let bodies = control.bodies.iter().map(|body| record(body, device).map(Arc::new));
+    let bodies = bodies.collect::<Result<Vec<_>>>()?;
+    Ok(match (control.kind, &bodies[..]) {
+        (ControlKind::If, [then, otherwise @ ..]) => {
+            hal::Command::If { condition, then: then.clone(), otherwise: otherwise.first().cloned() }
+        }
+        (ControlKind::While, [body]) => hal::Command::While { condition, body: body.clone() },
+        _ => hal::Command::Switch { index: condition, bodies },
     })
 }
 
 /// Loads the kernels that an update may put into the bodies, so that the update need not.
 pub(super) fn load_alternatives(control: &Control) -> Result<()> {
     let mut seen = HashSet::new();
-    let mut open: Vec<_> = control.kind.bodies().map(|body| (body, body.inner())).collect();
+    let mut open: Vec<_> = control.bodies.iter().map(|body| (body, body.inner())).collect();
     while let Some((body, graph)) = open.pop() {
         if !seen.insert(ptr::from_ref(graph)) {
             continue;
@@ -102,7 +100,7 @@ pub(super) fn load_alternatives(control: &Control) -> Result<()> {
             match graph.content_at(index) {
                 Content::SubGraph(inner) => open.push((body, inner)),
                 Content::Command(Command::Control(inner)) => {
-                    open.extend(inner.kind.bodies().map(|body| (body, body.inner())));
+                    open.extend(inner.bodies.iter().map(|body| (body, body.inner())));
                 }
                 Content::Command(command) => {
                     let Command::Kernel { alternatives, .. } = command.while_enabled() else { continue };

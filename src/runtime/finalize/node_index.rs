@@ -88,7 +88,7 @@ impl NodeIndex {
                 let origin = Origin { instance: at as u32, node: node as u32 };
                 let inner: SmallVec<[graph::Graph<Command>; 2]> = match graphs[at].content_at(node) {
                     Content::Command(Command::Control(control)) => {
-                        control.kind.bodies().map(|body| body.inner().clone()).collect()
+                        control.bodies.iter().map(|body| body.inner().clone()).collect()
                     }
                     Content::SubGraph(inner) if at >= planned => smallvec![(**inner).clone()],
                     _ => continue,

@@ -9,6 +9,7 @@ use bytemuck::Pod;
 use smallvec::SmallVec;
 use wakegraph_hal::{self as hal, AccessMode, Advice, CommandKind, Error, ErrorKind, Range, Result};
 
+use crate::runtime::builder::command::ControlKind;
 use crate::runtime::builder::memory_command::{MemoryCommand, Transfer};
 use crate::runtime::builder::verbs::{NewNode, verbs};
 use crate::runtime::builder::{Graph, host_accesses};
@@ -89,6 +90,11 @@ macro_rules! queue_verbs {
             ///
             /// # Errors
             /// Out of the event: those of [`Graph::if_nonzero`](crate::Graph::if_nonzero).
+            switch:
+            /// See [`Graph::switch`](crate::Graph::switch).
+            ///
+            /// # Errors
+            /// Out of the event: those of [`Graph::switch`](crate::Graph::switch).
             while_nonzero:
             /// See [`Graph::while_nonzero`](crate::Graph::while_nonzero).
             ///

@@ -11,7 +11,7 @@ use crate::suite::{Need, Setup, lacks, tests};
 use crate::support::PANIC;
 
 tests!("graph/control":
-    &[Need::Results] => [the_flag_decides, earlier_nodes_decide, loops_run_while_the_flag_is_set, inside_each_other,
+    &[Need::Results] => [the_flag_decides, the_index_decides, switches_inside_each_other, earlier_nodes_decide, loops_run_while_the_flag_is_set, inside_each_other,
         in_and_around_sub_graphs, every_command_has_its_place_in_a_body, the_body_stays_as_it_was,
         the_flag_may_be_on_the_host, other_executables_wait, profiles_give_the_whole],
     &[Need::Results, Need::Alone] => [
@@ -58,6 +58,48 @@ fn the_flag_decides(setup: &Setup) {
             }
             assert_eq!(x.to_vec().await.unwrap(), [set; 3]);
             assert_eq!(y.to_vec().await.unwrap(), [set + 100 * clear; 3]);
+        }
+    });
+}
+
+fn the_index_decides(setup: &Setup) {
+    let device = setup.device();
+    let (index, x) = (words(device, [0]), words(device, [0; 3]));
+    let bodies = [1, 100, 10_000].map(|n| adds(device, n, &x));
+    let mut graph = Graph::new(device);
+    graph.switch(&index, &bodies).name("one of three");
+    graph.switch(&index, []).name("one of none");
+    let exec = graph.finalize().unwrap();
+    setup.block_on(async {
+        let mut expected = 0;
+        for value in [0, 1, 2, 3, 2, u32::MAX, 1 << 31, 0] {
+            index.write(&[value]).await.unwrap();
+            exec.submit().await.unwrap();
+            expected += [1, 100, 10_000].get(value as usize).unwrap_or(&0);
+            assert_eq!(x.to_vec().await.unwrap(), [expected; 3], "{value}");
+        }
+    });
+}
+
+// while left { switch left { 0: none, 1: switch inner { x += 1, x += 10 }, 2: inner += 1 }, left -= 1 }
+fn switches_inside_each_other(setup: &Setup) {
+    let device = setup.device();
+    let [left, inner, x] = [(); 3].map(|()| words(device, [0]));
+    let mut second = Graph::new(device);
+    second.switch(&inner, [&adds(device, 1, &x), &adds(device, 10, &x)]);
+    let mut body = Graph::new(device);
+    body.switch(&left, [&Graph::new(device), &second, &adds(device, 1, &inner)]);
+    body.launch(add(MINUS_ONE, &left), Range::linear(1));
+    let mut graph = Graph::new(device);
+    graph.while_nonzero(&left, &body);
+    let exec = graph.finalize().unwrap();
+    setup.block_on(async {
+        // Each run from 2 on raises `inner` before it is read.
+        for (rounds, in_inner, in_x) in [(1, 0, 1), (3, 1, 11), (1, 1, 21), (2, 2, 21)] {
+            left.write(&[rounds]).await.unwrap();
+            exec.submit().await.unwrap();
+            assert_eq!(inner.to_vec().await.unwrap(), [in_inner]);
+            assert_eq!(x.to_vec().await.unwrap(), [in_x]);
         }
     });
 }

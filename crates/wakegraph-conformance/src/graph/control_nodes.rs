@@ -25,6 +25,9 @@ fn accesses_are_those_of_the_bodies(setup: &Setup) {
     assert_eq!(graph.kind(looping).unwrap(), CommandKind::While);
     let last = graph.launch(add(1, &x), Range::linear(1)).id();
     assert_eq!(graph.predecessors(last).unwrap(), [either]);
+    let switch = graph.switch(&flag, [&adds(device, 1, &x), &adds(device, 1, &z)]).id();
+    assert_eq!(graph.predecessors(switch).unwrap(), [looping, last]);
+    assert_eq!(graph.kind(switch).unwrap(), CommandKind::Switch);
 }
 
 fn drawings_show_the_bodies(setup: &Setup) {
@@ -32,12 +35,19 @@ fn drawings_show_the_bodies(setup: &Setup) {
     let (flag, x) = (words(device, [0]), words(device, [0]));
     let mut inner = Graph::new(device);
     inner.while_nonzero(&flag, &counts_down(device, &flag, &x)).name("inner");
+    inner.switch(&flag, [&Graph::new(device), &adds(device, 1, &x)]).name("one of two");
     let mut graph = Graph::new(device);
     graph.if_nonzero_else(&flag, &inner, &Graph::new(device)).name("outer");
     let text = graph.dot(true);
-    for words in
-        ["conditional 'outer' (#0)", "!= 0", "then: loop 'inner' (#0)", "kernel 'add' (#1)", "else: nothing"]
-    {
+    for words in [
+        "conditional 'outer' (#0)",
+        "!= 0",
+        "then: loop 'inner' (#0)",
+        "kernel 'add' (#1)",
+        "else: nothing",
+        "switch 'one of two' (#1)",
+        "0: nothing; 1: kernel 'add' (#0)",
+    ] {
         assert!(text.contains(words), "{words} in {text}");
     }
     assert!(graph.dot(false).contains("shape=hexagon"));
@@ -64,6 +74,7 @@ fn refused(setup: &Setup) {
     };
     refused(&|graph| graph.if_nonzero(&flags, &body).id(), ErrorKind::InvalidSize, "2 elements");
     refused(&|graph| graph.while_nonzero(&flags, &body).id(), ErrorKind::InvalidSize, "2 elements");
+    refused(&|graph| graph.switch(&flags, [&body]).id(), ErrorKind::InvalidSize, "2 elements");
     let mut broken = Graph::new(device);
     broken.launch(add(1, &x), Range::linear(2));
     refused(&|graph| graph.while_nonzero(&flag, &broken).id(), ErrorKind::InvalidSize, "bound on its range");

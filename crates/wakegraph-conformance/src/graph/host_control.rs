@@ -15,7 +15,7 @@ use crate::kernels::add;
 use crate::suite::{Need, Setup, tests};
 
 tests!("graph/host_control":
-    &[Need::Results] => [host_tasks_decide, loops_with_host_tasks_run_to_their_end, bodies_have_scratch_memory,
+    &[Need::Results] => [host_tasks_decide, bodies_of_a_switch_have_host_tasks, loops_with_host_tasks_run_to_their_end, bodies_have_scratch_memory,
         inside_each_other, the_same_body_in_several_places, other_executables_and_guards_wait,
         cancelled_between_two_iterations, a_failure_names_both_nodes, whole_updates_replace_bodies,
         a_dropped_submission_runs_to_its_end, parameters_stay_those_of_the_run],
@@ -50,6 +50,33 @@ fn host_tasks_decide(setup: &Setup) {
     let exec = graph.finalize().unwrap();
     setup.block_on(async {
         for expected in [100, 101, 201, 202] {
+            exec.submit().await.unwrap();
+            assert_eq!(x.to_vec().await.unwrap(), [expected]);
+        }
+    });
+}
+
+fn bodies_of_a_switch_have_host_tasks(setup: &Setup) {
+    let device = setup.device();
+    let (index, x) = (words(device, [0]), words(device, [0]));
+    let with_task = |n| {
+        let mut body = Graph::new(device);
+        body.host_task((), async |()| tokio::task::yield_now().await);
+        body.launch(add(n, &x), Range::linear(1));
+        body
+    };
+    let mut graph = Graph::new(device);
+    graph.switch(&index, [&with_task(1), &adds(device, 100, &x)]).name("choice");
+    graph.launch(add(1000, &x), Range::linear(1));
+    let exec = graph.finalize().unwrap();
+    assert!(
+        exec.plan_text().contains("  0:\n") && exec.plan_text().contains("  1:\n"),
+        "{}",
+        exec.plan_text()
+    );
+    setup.block_on(async {
+        for (value, expected) in [(0, 1001), (1, 2101), (2, 3101), (u32::MAX, 4101)] {
+            index.write(&[value]).await.unwrap();
             exec.submit().await.unwrap();
             assert_eq!(x.to_vec().await.unwrap(), [expected]);
         }

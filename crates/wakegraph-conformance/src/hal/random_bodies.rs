@@ -20,6 +20,7 @@ enum Step {
     Copy(usize, usize),
     Nothing,
     If(usize, Vec<Step>, Option<Vec<Step>>),
+    Switch(usize, Vec<Vec<Step>>),
     /// Its last step, which comes after all others, sets the condition to 0.
     While(usize, Vec<Step>),
 }
@@ -48,7 +49,7 @@ impl Step {
             let len = random.below(6);
             (0..len).map(|_| Self::random(random, can, depth + 1)).collect::<Vec<_>>()
         };
-        match random.below(if depth < 4 { 10 } else { 6 }) {
+        match random.below(if depth < 4 { 11 } else { 6 }) {
             0..3 => Self::Fill(cell, random.below(3) as u8),
             3..5 => Self::Copy(cell, (cell + random.within(1..=CELLS - 1)) % CELLS),
             5 => Self::Nothing,
@@ -56,7 +57,11 @@ impl Step {
                 let otherwise = random.chance(2).then(|| body(random));
                 Self::If(cell, body(random), otherwise)
             }
-            8 if can.contains(CommandKinds::WHILE) => {
+            // All words but 0 are larger than the number of any body.
+            8 if can.contains(CommandKinds::SWITCH) => {
+                Self::Switch(cell, (0..random.below(4)).map(|_| body(random)).collect())
+            }
+            9 if can.contains(CommandKinds::WHILE) => {
                 let mut steps = body(random);
                 steps.push(Self::Fill(cell, 0));
                 Self::While(cell, steps)
@@ -75,6 +80,9 @@ impl Step {
             Self::If(cell, then, otherwise) => {
                 condition(*cell).and(all(then)).and(all(otherwise.as_deref().unwrap_or_default()))
             }
+            Self::Switch(cell, bodies) => {
+                bodies.iter().fold(condition(*cell), |touched, body| touched.and(all(body)))
+            }
             Self::While(cell, steps) => condition(*cell).and(all(steps)),
         }
     }
@@ -87,6 +95,10 @@ impl Step {
             Self::Nothing => {}
             Self::If(cell, then, _) if model[*cell] != 0 => all(then, model),
             Self::If(_, _, otherwise) => all(otherwise.as_deref().unwrap_or_default(), model),
+            Self::Switch(cell, bodies) if model[*cell] == 0 => {
+                all(bodies.first().map(Vec::as_slice).unwrap_or_default(), model);
+            }
+            Self::Switch(..) => {}
             Self::While(cell, steps) => {
                 while model[*cell] != 0 {
                     all(steps, model);
@@ -109,6 +121,10 @@ impl Step {
                 condition: cells[*cell].clone(),
                 then: body(then, false),
                 otherwise: otherwise.as_ref().map(|steps| body(steps, false)),
+            },
+            Self::Switch(cell, bodies) => Command::Switch {
+                index: cells[*cell].clone(),
+                bodies: bodies.iter().map(|steps| body(steps, false)).collect(),
             },
             Self::While(cell, steps) => {
                 Command::While { condition: cells[*cell].clone(), body: body(steps, true) }
@@ -141,7 +157,7 @@ fn body(steps: &[Step], cells: &[MemoryView], is_loop: bool) -> Body {
 fn random_bodies(setup: &Setup) {
     let bench = Bench::new(setup);
     let can = bench.device.capabilities().commands;
-    if !can.intersects(CommandKinds::IF | CommandKinds::WHILE) {
+    if !can.intersects(CommandKinds::CONTROL) {
         return lacks("conditionals and loops");
     }
     let mut queues = vec![bench.queue.clone()];

@@ -28,6 +28,8 @@ pub struct Mixture {
 const DEPTH: usize = 3;
 /// How often a loop runs, at most.
 const ROUNDS: usize = 3;
+/// Largest number of lists that a step chooses from.
+const LISTS: usize = 3;
 /// Dynamic parameters of a graph.
 pub(super) const PARAMS: usize = 2;
 
@@ -152,6 +154,11 @@ impl Generator<'_, '_> {
                 let flag = self.part(buffer).first();
                 self.nest(Nest::If { flag }, depth)
             }
+            28 if has_bodies && self.choices.chance(2) => {
+                let buffer = self.choices.below(ON_DEVICES);
+                let (index, chosen) = (self.part(buffer), self.choices.below(LISTS + 1));
+                self.nest(Nest::Switch { index, chosen }, depth)
+            }
             28 if has_bodies && self.mixture.has_loops => {
                 let buffer = self.choices.below(ON_DEVICES);
                 let (counter, rounds) = (self.part(buffer), self.choices.below(ROUNDS + 1) as u32);
@@ -221,8 +228,12 @@ impl Generator<'_, '_> {
     }
 
     fn nest(&mut self, nest: Nest, depth: usize) -> Step {
-        let has_second = matches!(nest, Nest::If { .. }) && self.choices.chance(2);
-        let mut bodies: Vec<_> = (0..=usize::from(has_second)).map(|_| self.list(4, depth + 1)).collect();
+        let count = match nest {
+            Nest::If { .. } => self.choices.within(1..=2),
+            Nest::Switch { .. } => self.choices.within(0..=LISTS),
+            Nest::Sub | Nest::While { .. } => 1,
+        };
+        let mut bodies: Vec<_> = (0..count).map(|_| self.list(4, depth + 1)).collect();
         if let Nest::While { counter, .. } = nest {
             // The loop alone counts.
             bodies[0].retain(|node| !node.step.writes(counter));
@@ -265,6 +276,7 @@ fn renumber_step(step: &mut Step, values: [u32; PARAMS], choices: &mut Choices<'
         }
         Step::Task(Task { n, .. }) | Step::Through { n, .. } => *n = choices.word(),
         Step::Nest { nest: Nest::While { rounds, .. }, .. } => *rounds = choices.below(ROUNDS + 1) as u32,
+        Step::Nest { nest: Nest::Switch { chosen, .. }, .. } => *chosen = choices.below(LISTS + 1),
         Step::Group { alternatives, chosen } => {
             alternatives.iter_mut().for_each(|kernel| kernel.n = choices.word());
             *chosen = choices.below(alternatives.len());

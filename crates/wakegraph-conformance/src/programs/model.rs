@@ -88,6 +88,10 @@ impl Model {
                 Some(_) => self.run(&bodies[0]),
                 None => self.forget(step),
             },
+            Nest::Switch { index, chosen } => {
+                self.set_part(index, &[chosen as u32]);
+                self.run(bodies.get(chosen).into_iter().flatten());
+            }
             Nest::While { counter, rounds } => {
                 for left in (1..=rounds).rev() {
                     self.set_part(counter, &[left]);

@@ -211,6 +211,8 @@ pub enum Nest {
     Sub,
     /// Where the flag is not 0, the first list runs, otherwise the second one, if there is one.
     If { flag: Part },
+    /// The list with the number that a part is set to runs, if there is one.
+    Switch { index: Part, chosen: usize },
     /// The list runs so many times, while a part counts down.
     While { counter: Part, rounds: u32 },
 }
@@ -287,7 +289,10 @@ impl Step {
     pub(super) fn fails(&self) -> bool {
         match self {
             Self::Fails => true,
-            Self::Nest { nest: Nest::If { .. } | Nest::While { rounds: 0, .. }, .. } => false,
+            Self::Nest {
+                nest: Nest::If { .. } | Nest::Switch { .. } | Nest::While { rounds: 0, .. },
+                ..
+            } => false,
             Self::Nest { bodies, .. } => bodies.iter().flatten().any(|node| node.step.fails()),
             _ => false,
         }
@@ -314,7 +319,9 @@ impl Step {
             Self::Rectangle { from, to, .. } => (Some(Part::whole(*from)), Some(Part::whole(*to))),
             Self::Fill { to, .. }
             | Self::Constant { to, .. }
-            | Self::Nest { nest: Nest::While { counter: to, .. }, .. } => (None, Some(*to)),
+            | Self::Nest { nest: Nest::While { counter: to, .. } | Nest::Switch { index: to, .. }, .. } => {
+                (None, Some(*to))
+            }
             Self::Hint { x } | Self::Nest { nest: Nest::If { flag: x }, .. } => (Some(*x), None),
             Self::Group { alternatives, .. } => (alternatives[0].from, Some(alternatives[0].to)),
             Self::Fails | Self::Empty | Self::Nest { .. } => (None, None),

@@ -255,6 +255,9 @@ macro_rules! command {
                     _ => to.if_nonzero(&flag, &bodies[0]).into(),
                 }
             }
+            Step::Nest { nest: Nest::Switch { index, chosen }, bodies } => {
+                to.sub_graph(&builder.choose($index, *index, *chosen, bodies)).into()
+            }
             Step::Nest { nest: Nest::While { counter, rounds }, bodies } => {
                 to.sub_graph(&builder.repeat($index, *counter, *rounds, bodies)).into()
             }
@@ -383,6 +386,18 @@ impl<'w> Builder<'w> {
             graph
         };
         bodies.iter().enumerate().map(build).collect()
+    }
+
+    /// A switch behind what sets its index.
+    fn choose(&mut self, at: usize, index: Part, chosen: usize, bodies: &[Vec<Node>]) -> Graph {
+        let mark = self.handles.nodes.len();
+        let bodies = self.bodies(at, bodies);
+        let index = self.world.on_device(index);
+        let mut graph = Graph::new(&self.world.devices[0]);
+        graph.fill(&index, chosen as u32);
+        let id = graph.switch(index.slice(..1).unwrap(), &bodies).id();
+        self.handles.wrap(mark..self.handles.nodes.len(), id);
+        graph
     }
 
     /// A loop that counts down.

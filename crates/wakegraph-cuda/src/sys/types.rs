@@ -142,6 +142,7 @@ numbers! {
     CUgraphConditionalNodeType {
         CU_GRAPH_COND_TYPE_IF = 0,
         CU_GRAPH_COND_TYPE_WHILE = 1,
+        CU_GRAPH_COND_TYPE_SWITCH = 2,
     }
     CUgraphExecUpdateResult {}
 }
@@ -321,7 +322,8 @@ mod tests {
             CUstreamCaptureStatus: CU_STREAM_CAPTURE_STATUS_NONE;
             CUgraphNodeType: CU_GRAPH_NODE_TYPE_KERNEL CU_GRAPH_NODE_TYPE_MEM_ALLOC
                 CU_GRAPH_NODE_TYPE_MEM_FREE CU_GRAPH_NODE_TYPE_CONDITIONAL;
-            CUgraphConditionalNodeType: CU_GRAPH_COND_TYPE_IF CU_GRAPH_COND_TYPE_WHILE;
+            CUgraphConditionalNodeType: CU_GRAPH_COND_TYPE_IF CU_GRAPH_COND_TYPE_WHILE
+                CU_GRAPH_COND_TYPE_SWITCH;
         }
         assert_eq!(CU_MEMHOSTALLOC_PORTABLE, vendor::CU_MEMHOSTALLOC_PORTABLE);
         assert_eq!(CU_MEMHOSTREGISTER_PORTABLE, vendor::CU_MEMHOSTREGISTER_PORTABLE);

@@ -94,6 +94,8 @@ command_kinds! {
     /// The user's own calls in each submission, on a stream that the device lends; never inside a
     /// command-buffer.
     StreamTask = 18, STREAM_TASK, "stream task", "component", Stream, [];
+    /// One of several lists of commands, which a word in memory names by its number.
+    Switch = 19, SWITCH, "switch", "hexagon", DeviceOrHost, [];
 }
 
 /// The properties of a [kind](CommandKind) that do not depend on a command's operands.
@@ -170,6 +172,9 @@ impl CommandKind {
 }
 
 impl CommandKinds {
+    /// Conditionals, switches and loops.
+    pub const CONTROL: Self = Self::IF.union(Self::WHILE).union(Self::SWITCH);
+
     /// The kinds whose rows meet a condition.
     pub fn of_rows(meets: impl Fn(&KindRow) -> bool) -> Self {
         let kinds = CommandKind::all().filter(|kind| meets(kind.row()));

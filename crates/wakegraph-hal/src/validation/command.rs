@@ -83,6 +83,10 @@ pub(super) fn check(command: &Command, device: &dyn Device) -> Result<()> {
             check_condition(of.kind, condition, device)?;
             check_body(of.kind, body, device)
         }
+        Command::Switch { index, bodies } => {
+            check_condition(of.kind, index, device)?;
+            bodies.iter().try_for_each(|body| check_body(of.kind, body, device))
+        }
         Command::Native(native) | Command::StreamTask(native) => check_native(of.kind, native, device),
     }
 }
@@ -99,7 +103,7 @@ fn check_body(kind: CommandKind, body: &Body, device: &dyn Device) -> Result<()>
     Ok(())
 }
 
-/// The word that a conditional or a loop reads.
+/// The word that a conditional, a switch or a loop reads.
 fn check_condition(kind: CommandKind, view: &MemoryView, device: &dyn Device) -> Result<()> {
     const WORD: usize = size_of::<u32>();
     let condition = ViewOperand { name: "condition", view };

@@ -10,7 +10,7 @@ use super::command;
 use super::kernel::{self, LaunchView, Subject};
 use crate::{
     Command, CommandBuffer, CommandBufferId, CommandHandle, CommandKind, CommandUpdate, Device, Error,
-    ErrorKind, Kernel, KernelArg, KernelLaunch, Result, SyncPoint, UpdateCapabilities,
+    ErrorKind, Kernel, KernelArg, KernelLaunch, KindPlace, Result, SyncPoint, UpdateCapabilities,
 };
 
 /// The rules that updates of a command-buffer are checked against, beside the commands that the backend
@@ -117,7 +117,7 @@ impl UpdateRules {
             }
             Some(CommandRules { registered, .. }) if !registered.is_empty() => return Ok(Some(registered)),
             Some(CommandRules { is_updatable, shape, .. }) => match (is_updatable, shape.kind) {
-                (true, kind @ (CommandKind::If | CommandKind::While)) if update.enabled.is_some() => {
+                (true, kind) if kind.row().place == KindPlace::DeviceOrHost && update.enabled.is_some() => {
                     format!("command {index} is a {kind}, which cannot be enabled or disabled")
                 }
                 (true, _) if !update.changes_launch() => return Ok(None),
@@ -140,8 +140,8 @@ impl UpdateRules {
         let index = update.handle.index;
         let (kind, new) = (self.commands[index as usize].shape.kind, command.kind());
         let (bit, what) = match kind {
-            CommandKind::If | CommandKind::While => {
-                (UpdateCapabilities::BODIES, "the bodies of conditionals and loops")
+            kind if kind.row().place == KindPlace::DeviceOrHost => {
+                (UpdateCapabilities::BODIES, "the bodies of conditionals, switches and loops")
             }
             _ => (UpdateCapabilities::MEMORY_OPERANDS, "the operands of fills and copies"),
         };
