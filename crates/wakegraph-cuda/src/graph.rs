@@ -114,8 +114,8 @@ impl CudaGraph {
         self.last.is_captured
     }
 
-    /// Makes a captured graph the last part as it is, in place of one `without_nodes`. Nodes that come later need
-    /// another part.
+    /// Makes a captured graph the last part as it is, in place of one `without_nodes`. Nodes that come
+    /// later need another part.
     pub(super) fn push_captured(&mut self, graph: DriverGraph, without_nodes: bool) {
         let before = std::mem::replace(&mut self.last, GraphPart { graph, is_captured: true });
         if !without_nodes {

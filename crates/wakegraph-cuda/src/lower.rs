@@ -454,7 +454,8 @@ enum DecideBy {
     Number = 2,
 }
 
-/// The launch that sets `handle` by the word at `address`. With `stop`, it decides about a loop, which may have been asked to stop.
+/// The launch that sets `handle` by the word at `address`. With `stop`, it decides about a loop, which may
+/// have been asked to stop.
 fn decide(
     device: &CudaDeviceInner,
     handle: ConditionalHandle,

@@ -89,7 +89,8 @@ struct AddedCommand {
     starts_early: bool,
 }
 
-/// Adds the nodes of a command to the last part, or to one that it begins. On an error the graph is as it was.
+/// Adds the nodes of a command to the last part, or to one that it begins. On an error the graph is as it
+/// was.
 fn add_nodes(
     recording: &mut CudaRecording,
     command: &Command,

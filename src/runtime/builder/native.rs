@@ -52,11 +52,12 @@ impl Graph {
     /// closure may ask for submissions and updates of executables, its own too, but must not wait
     /// for them.
     ///
-    /// On CUDA the work may allocate and free memory in the order of the stream (`cuMemAllocAsync`), as the
-    /// frameworks on it do. Such a command is launched on its own between those before and behind it, and cannot be
-    /// inside a conditional or loop that the device decides about. What the closure allocates and does not free
-    /// has the same address in every run, and holds its contents until the next run allocates it again. It is
-    /// allocated from the first run on; its owner frees it after the executable has been dropped.
+    /// On CUDA the work may allocate and free memory in the order of the stream (`cuMemAllocAsync`), as
+    /// frameworks do. Such a command is launched on its own between those before and behind it, and cannot
+    /// be inside a conditional, switch or loop that the device decides about. Memory that the closure
+    /// allocates and does not free has the same address in every run, and holds its contents until the next
+    /// run allocates it again. It is allocated from the first run on; its owner frees it after the
+    /// executable has been dropped.
     ///
     /// Level Zero cannot run a list twice at once. There the closure is also called when a submission
     /// finds all lists of its executable in flight, or an update finds the last one so, and must not

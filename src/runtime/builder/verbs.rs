@@ -299,8 +299,8 @@ verbs! {
     /// [`FeatureNotSupported`](ErrorKind::FeatureNotSupported) where a device lacks a command of the body.
     switch:
     ///
-    /// Index and bodies are as flag and body are for [`if_nonzero`](Self::if_nonzero); the capability of a device is
-    /// [`CommandKinds::SWITCH`](crate::capabilities::CommandKinds::SWITCH).
+    /// Index and bodies are as flag and body are for [`if_nonzero`](Self::if_nonzero); the capability of a
+    /// device is [`CommandKinds::SWITCH`](crate::capabilities::CommandKinds::SWITCH).
     ///
     /// ```
     /// use wakegraph::{Device, Graph};

@@ -1,5 +1,5 @@
-//! On CUDA, native commands may allocate on the stream: such work is a graph of the driver's own, launched between
-//! the others.
+//! On CUDA, native commands may allocate on the stream: such work is a graph of the driver's own, launched
+//! between the others.
 #![expect(unsafe_code, reason = "every native command vouches for what it does")]
 
 use std::sync::Arc;

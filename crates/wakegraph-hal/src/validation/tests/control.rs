@@ -130,7 +130,7 @@ fn updates_replace_flag_and_bodies() {
         let other = while_nonzero(flag.clone(), kernel.clone());
         let updated = buffer.update(&[update(handle, other)]);
         if let Some(bit) = refused_by {
-            let why = "the device cannot change the bodies of conditionals and loops";
+            let why = "the device cannot change the bodies of conditionals, switches and loops";
             let message = format!("update of command 0: {why} (UpdateCapabilities({bit}))");
             refused(updated, ErrorKind::FeatureNotSupported, &message);
             continue;
