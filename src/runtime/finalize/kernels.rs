@@ -30,7 +30,7 @@ pub(super) fn of(
             match nodes.content_at(index) {
                 Content::SubGraph(inner) => open.push((owner, inner)),
                 Content::Command(Command::Control(control)) => {
-                    open.extend(control.kind.bodies().map(|body| (&**body, body.inner())));
+                    open.extend(control.bodies.iter().map(|body| (&**body, body.inner())));
                 }
                 Content::Command(command) => {
                     let device = owner.find_device(nodes.devices()[index]);
