@@ -270,6 +270,36 @@ fn a_device_that_refuses_stops_the_update_of_all() {
     });
 }
 
+#[test]
+fn an_update_to_nothing_lets_go_of_the_memory_before() {
+    must_end(|| {
+        in_both_runtimes(|| async {
+            let (device, tracker) = (device(), Tracker::new());
+            let elements = Box::leak(Box::new([7u32; 4]));
+            // SAFETY: the elements live for ever, and nothing else uses them.
+            #[expect(unsafe_code, reason = "registers memory")]
+            let source = unsafe { device.register::<u32>(elements.as_ptr().addr(), 4, tracker.token()) };
+            let (source, y) = (source.unwrap(), device.buffer_from(&[1u32; 4]).unwrap());
+            let mut graph = Graph::new(&device);
+            let copy = graph.copy(&source, &y).id();
+            let exec = finalize(&graph);
+            drop((graph, source));
+            exec.submit().await.unwrap();
+            let other = device.host_buffer_from(&[9u32; 4]).unwrap();
+            let part = |len| (other.slice(..len).unwrap(), y.slice(..len).unwrap());
+            let (from, to) = part(0);
+            exec.update().copy(copy, &from, &to).apply().await.unwrap();
+            tracker.wait_until_freed();
+            exec.submit().await.unwrap();
+            assert_eq!(y.to_vec().await.unwrap(), [7; 4]);
+            let (from, to) = part(4);
+            exec.update().copy(copy, &from, &to).apply().await.unwrap();
+            exec.submit().await.unwrap();
+            assert_eq!(y.to_vec().await.unwrap(), [9; 4]);
+        });
+    });
+}
+
 // A fill and a launch on the first of two devices, the second of which refuses.
 #[test]
 fn idle_commands_come_back_when_an_update_is_taken_back() {

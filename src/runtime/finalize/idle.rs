@@ -61,7 +61,7 @@ pub(super) fn stand_in(
 
 /// A fill or copy of memory that nothing else uses. None for a kind that has addresses only, which would not
 /// keep that memory.
-fn memory_stand_in(kind: CommandKind, device: &Device) -> Result<Option<hal::Command>> {
+pub(crate) fn memory_stand_in(kind: CommandKind, device: &Device) -> Result<Option<hal::Command>> {
     use hal::Command;
     let memory = |kind| device.hal().allocate(&MemoryDesc::new(1, kind)).map(MemoryView::whole);
     let (on_device, on_host) = (|| memory(MemoryKind::Device), || memory(MemoryKind::Host));

@@ -121,12 +121,12 @@ impl Staging<'_> {
                 update.enabled = switch(current, draft);
                 if let Some((old, new)) = launches {
                     change_launch(&mut update, old, new, device, &current.scratch)?;
-                } else if let Some(new) = draft.changed() {
+                } else if let Some((old, new)) = current.command(node).zip(draft.changed()) {
                     let lowered = match draft.lowered.as_deref() {
                         Some(Lowered::Command { new, .. }) => Some(&**new),
                         _ => None,
                     };
-                    replace(&mut update, new, lowered, device, &current.scratch)?;
+                    replace(&mut update, old, new, lowered, device, &current.scratch)?;
                 }
                 if update.changes_launch() || update.command.is_some() || update.enabled.is_some() {
                     updates.push(update);
@@ -210,12 +210,12 @@ impl Nodes<'_> {
             update.enabled = switch(current, draft).map(|enabled| !enabled);
             if let Some((old, new)) = launches(current, self.steps, draft) {
                 change_launch(&mut update, new, old, device, &current.scratch)?;
-            } else if let Some((_, old)) = draft.changed().zip(current.command(draft.node)) {
+            } else if let Some((new, old)) = draft.changed().zip(current.command(draft.node)) {
                 let lowered = match draft.lowered.as_deref() {
                     Some(Lowered::Command { old, .. }) => Some(&**old),
                     _ => None,
                 };
-                replace(&mut update, old, lowered, device, &current.scratch)?;
+                replace(&mut update, new, old, lowered, device, &current.scratch)?;
             }
             Ok(update)
         })
@@ -302,10 +302,11 @@ fn switch(current: &CurrentGraph, draft: &Draft) -> Option<bool> {
     (before != after).then_some(after)
 }
 
-/// Adds to an update a command that takes the place of another one; of conditionals and loops, the device's
+/// Adds to an update the command `new` that takes the place of `old`; of conditionals and loops, the device's
 /// command.
 fn replace(
     update: &mut CommandUpdate,
+    old: &Command,
     new: &Command,
     lowered: Option<&hal::Command>,
     device: &Device,
@@ -315,7 +316,10 @@ fn replace(
         Command::Memory { command, uses } => {
             uses.iter().flatten().try_for_each(|view| view.check_address(device))?;
             if new.is_idle() {
-                // The device holds the operands so far, disabled.
+                // Disabled there. With the operands so far, the device would keep their memory.
+                if let Command::Memory { command: old, .. } = old.while_enabled() {
+                    update.command = idle::memory_stand_in(old.kind(), device)?.map(Box::new);
+                }
                 return Ok(());
             }
             let mut command = Box::new((**command).clone());
