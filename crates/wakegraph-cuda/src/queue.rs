@@ -9,13 +9,15 @@ use wakegraph_hal::support::graphs::{
     RecordedCommand, enqueue_as_graph,
 };
 use wakegraph_hal::support::memory::{CopyBox, FillRow};
-use wakegraph_hal::support::streams::{DriverContext as _, Kept, LaunchDevice, Started, StreamQueue};
+use wakegraph_hal::support::streams::{
+    BorrowedStream, DriverContext as _, Kept, LaunchDevice, Started, StreamQueue,
+};
 use wakegraph_hal::{
     Command, CommandBuffer, CommandBufferDesc, Error, KernelLaunch, MemoryKind, MemoryView, Result, Signal,
     WaitList,
 };
 
-use super::context::{CudaRawEvent, CudaStream};
+use super::context::{CudaContext, CudaRawEvent, CudaStream};
 use super::device::{CudaDeviceInner, CudaMemory};
 use super::events::LoopStop;
 use super::graph::{CudaGraph, CudaGraphExec, GraphNode, copy_params};
@@ -141,20 +143,16 @@ impl GraphDevice for CudaDeviceInner {
     fn launch(
         instance: &mut LaunchableGraph<Self>,
         recording: &CudaRecording,
-        stream: &Arc<CudaStream>,
+        BorrowedStream { stream, turn }: &BorrowedStream<CudaContext>,
         counts: bool,
     ) -> Result<Started<Self>> {
         instance.check_launch()?;
-        let is_other_stream = instance.last.as_ref().is_some_and(|last| !Arc::ptr_eq(last, stream));
         if let Some(after) = &instance.form.after {
             stream.wait(after)?;
-        } else if (instance.exec.is_parted() || instance.form.loops.is_some())
-            && is_other_stream
-            && let Some(fence) = instance.fence()?
-        {
+        } else if instance.exec.is_parted() || instance.form.loops.is_some() {
             // The driver has each part wait for its own last launch, and not for that of the others. And the
             // number of a run must not change while the one before compares it.
-            stream.wait(&fence)?;
+            instance.follow_last(stream)?;
         }
         let loops = instance.form.loops.as_ref().map(|loops| loops.begin_run(stream)).transpose()?;
         enable_counting(instance, counts);
@@ -166,9 +164,7 @@ impl GraphDevice for CudaDeviceInner {
             }
         };
         instance.form.after = None;
-        if is_other_stream || instance.last.is_none() {
-            instance.last = Some(Arc::clone(stream));
-        }
+        instance.launched(turn);
         let counting = instance.form.counting.as_ref().filter(|counting| counting.is_enabled);
         let counted = counting.map(|counting| counting.counter.launched());
         Ok(Started { counted: counted.filter(|_| recording::no_command_leaves(recording)), loops, failure })
@@ -237,8 +233,8 @@ impl LaunchDevice for CudaDeviceInner {
         let call = queue.device.context.run(|| StreamCommand::of(&queue.device, command))?;
         if let Some(call) = call {
             let kept: Kept = Arc::clone(command) as Kept;
-            return queue.submit(None, Some(kept), wait, signal, |stream, _| {
-                call.start(stream)?;
+            return queue.submit(None, Some(kept), wait, signal, |borrowed, _| {
+                call.start(&borrowed.stream)?;
                 Ok(Started::default())
             });
         }
@@ -251,9 +247,9 @@ impl LaunchDevice for CudaDeviceInner {
     fn launch_in_batch(
         device: &Arc<Self>,
         buffer: &dyn CommandBuffer,
-        stream: &Arc<CudaStream>,
+        borrowed: &BorrowedStream<CudaContext>,
     ) -> Result<Option<Error>> {
-        CudaCommandBuffer::launch_in_batch(device, buffer, stream)
+        CudaCommandBuffer::launch_in_batch(device, buffer, borrowed)
     }
 }
 

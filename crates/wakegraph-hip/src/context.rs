@@ -18,7 +18,7 @@ use wakegraph_hal::support::streams::{
 use wakegraph_hal::{Error, ErrorKind, Priority, Result};
 
 use super::error::version;
-use super::release::{HipAddressLock, IdleStreams, ReleaseThread, destroy_later};
+use super::release::{HipAddressLock, ReleaseThread};
 use super::sys::{
     Driver, HipFailure, HipLibrary, call, get, hipDevice_t, hipDeviceAttribute_t, hipErrorInvalidHandle,
     hipErrorInvalidValue, hipEvent_t, hipEventDefault, hipEventDisableTiming, hipGraph_t, hipGraphExec,
@@ -36,7 +36,6 @@ pub(super) struct HipContext {
     pub(super) arguments: HipArgumentLock,
     pub(super) addresses: HipAddressLock,
     pub(super) health: DeviceHealth,
-    idle_streams: IdleStreams,
     /// For calls that wait for the device.
     pub(super) releases: ReleaseThread,
 }
@@ -67,8 +66,8 @@ impl HipContext {
         let arguments = HipArgumentLock::for_version(version);
         let addresses = HipAddressLock::for_devices(count(driver)?);
         let health = DeviceHealth::new(format!("hip:{index}"));
-        let (idle_streams, releases) = (IdleStreams::default(), ReleaseThread::start(driver, device)?);
-        Ok(Self { driver, device, version, arguments, addresses, health, idle_streams, releases })
+        let releases = ReleaseThread::start(driver, device)?;
+        Ok(Self { driver, device, version, arguments, addresses, health, releases })
     }
 
     pub(super) fn attribute(&self, attribute: hipDeviceAttribute_t) -> Result<usize, HipFailure> {
@@ -106,12 +105,6 @@ impl DriverContext for HipContext {
     fn make_current(&self) -> Result<(), HipFailure> {
         // SAFETY: the driver gave the device.
         unsafe { call!(self.driver, hipSetDevice(self.device)) }
-    }
-}
-
-impl Drop for HipContext {
-    fn drop(&mut self) {
-        self.idle_streams.destroy(&self.releases);
     }
 }
 
@@ -180,10 +173,6 @@ impl StreamContext for HipContext {
             Priority::High => highest_priority(driver)?,
             _ => NORMAL_PRIORITY,
         };
-        if let Some(idle) = context.idle_streams.take(priority) {
-            // SAFETY: nothing else has the stream.
-            return Ok(unsafe { HipObject::new(Arc::clone(context), idle) });
-        }
         HipObject::create_by(context, |driver, place| {
             if priority == NORMAL_PRIORITY {
                 // SAFETY: the context is bound, the place valid.
@@ -318,16 +307,12 @@ unsafe impl ObjectKind for ihipStream_t {
     type Handle = *mut Self;
     type Owner = Arc<HipContext>;
 
-    /// Keeps an idle stream for another use.
     unsafe fn destroy(context: &Arc<HipContext>, stream: *mut Self) {
-        let is_kept = context.bind().and_then(|_bound| {
+        let stream = stream.expose_provenance();
+        context.releases.later(move |driver| {
             // SAFETY: passed on to the caller.
-            unsafe { context.idle_streams.keep(context.driver, stream) }
+            unsafe { call!(driver, hipStreamDestroy(ptr::with_exposed_provenance_mut(stream))) }
         });
-        if !is_kept.unwrap_or(false) {
-            // SAFETY: passed on to the caller.
-            unsafe { destroy_later(&context.releases, stream) }
-        }
     }
 }
 

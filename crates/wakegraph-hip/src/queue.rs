@@ -8,12 +8,12 @@ use wakegraph_hal::support::graphs::{
     GraphCommandBuffer, GraphDevice, GraphObjects, GraphRecording, InstantiatedGraph as _, LaunchableGraph,
     RecordedCommand, enqueue_as_graph,
 };
-use wakegraph_hal::support::streams::{LaunchDevice, Started, StreamQueue};
+use wakegraph_hal::support::streams::{BorrowedStream, LaunchDevice, Started, StreamQueue};
 use wakegraph_hal::{
     Command, CommandBuffer, CommandBufferDesc, Error, KernelLaunch, Result, Signal, WaitList,
 };
 
-use super::context::HipStream;
+use super::context::HipContext;
 use super::device::HipDeviceInner;
 use super::graph::{HipGraph, HipGraphExec, HipGraphNode, create_graph};
 use super::kernel::HipLaunch;
@@ -99,18 +99,13 @@ impl GraphDevice for HipDeviceInner {
     fn launch(
         instance: &mut LaunchableGraph<Self>,
         _: &GraphRecording<Self>,
-        stream: &Arc<HipStream>,
+        BorrowedStream { stream, turn }: &BorrowedStream<HipContext>,
         _: bool,
     ) -> Result<Started<Self>> {
         instance.check_launch()?;
-        let is_ordered = instance.last.as_ref().is_none_or(|last| Arc::ptr_eq(last, stream));
-        if !is_ordered && let Some(end) = instance.fence()? {
-            stream.wait(&end)?;
-        }
+        instance.follow_last(stream)?;
         let failure = instance.exec.launch(stream)?.map(Error::from);
-        if !is_ordered || instance.last.is_none() {
-            instance.last = Some(Arc::clone(stream));
-        }
+        instance.launched(turn);
         Ok(Started { failure, ..Started::default() })
     }
 
@@ -120,7 +115,7 @@ impl GraphDevice for HipDeviceInner {
     }
 
     fn can_change(device: &Arc<Self>, instance: &LaunchableGraph<Self>) -> Result<bool> {
-        let is_idle = || instance.last.as_ref().map_or(Ok(true), |last| last.is_idle());
+        let is_idle = || instance.in_flight_on().map_or(Ok(true), |stream| stream.is_idle());
         Ok(keep_their_values(device) || is_idle()?)
     }
 
@@ -144,8 +139,8 @@ impl LaunchDevice for HipDeviceInner {
     fn launch_in_batch(
         device: &Arc<Self>,
         buffer: &dyn CommandBuffer,
-        stream: &Arc<HipStream>,
+        borrowed: &BorrowedStream<HipContext>,
     ) -> Result<Option<Error>> {
-        HipCommandBuffer::launch_in_batch(device, buffer, stream)
+        HipCommandBuffer::launch_in_batch(device, buffer, borrowed)
     }
 }

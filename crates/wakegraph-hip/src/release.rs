@@ -6,13 +6,13 @@
 
 use std::ffi::c_int;
 use std::sync::mpsc::{self, Sender};
+use std::thread;
 use std::time::Duration;
-use std::{ptr, thread};
 
 use parking_lot::{Mutex, RwLock, RwLockReadGuard, RwLockWriteGuard};
 use wakegraph_hal::{Error, ErrorKind, Result};
 
-use super::sys::{Driver, HipFailure, call, hipDevice_t, hipErrorDeinitialized, hipStream_t};
+use super::sys::{Driver, HipFailure, call, hipDevice_t, hipErrorDeinitialized};
 
 /// A call that may wait, with what it needs.
 type Release = Box<dyn FnOnce(&'static Driver) -> Result<(), HipFailure> + Send>;
@@ -91,76 +91,6 @@ fn make(driver: &'static Driver, release: Release) {
         let error = Error::from(failure);
         tracing::warn!(target: "wakegraph", %error, "a driver object could not be destroyed");
     }
-}
-
-/// The most streams that are kept.
-const MOST_STREAMS: usize = 16;
-
-/// Streams of a device that nothing uses any more, kept for what needs one next.
-///
-/// Each executable has a stream of its own. The driver waits for a stream when it destroys it, which happens
-/// on another thread: a program that makes and drops executables faster than that would pile up streams.
-#[derive(Debug, Default)]
-pub(super) struct IdleStreams(Mutex<Vec<IdleStream>>);
-
-#[derive(Debug)]
-struct IdleStream {
-    stream: hipStream_t,
-    /// The driver's number of its priority.
-    priority: c_int,
-}
-
-// SAFETY: any thread may use a stream.
-unsafe impl Send for IdleStream {}
-
-impl IdleStreams {
-    /// A stream with this priority, if there is one. It is the caller's from now on.
-    pub(super) fn take(&self, priority: c_int) -> Option<hipStream_t> {
-        let mut streams = self.0.lock();
-        let index = streams.iter().position(|idle| idle.priority == priority)?;
-        Some(streams.swap_remove(index).stream)
-    }
-
-    /// Keeps a stream, if everything on it is done and there is room. Otherwise it stays the caller's, who
-    /// has bound the context.
-    ///
-    /// # Safety
-    /// The stream is alive, and if it is kept, the caller does not use it any more.
-    pub(super) unsafe fn keep(&self, driver: &Driver, stream: hipStream_t) -> Result<bool, HipFailure> {
-        let mut priority = 0;
-        // SAFETY: the stream is alive, the place valid.
-        unsafe { call!(driver, hipStreamGetPriority(stream, &raw mut priority)) }?;
-        // SAFETY: the stream is alive.
-        if !HipFailure::check_ready("hipStreamQuery", unsafe { (driver.hipStreamQuery)(stream) })? {
-            return Ok(false);
-        }
-        let mut streams = self.0.lock();
-        let has_room = streams.len() < MOST_STREAMS;
-        if has_room {
-            streams.push(IdleStream { stream, priority });
-        }
-        Ok(has_room)
-    }
-
-    /// Has all of them destroyed.
-    pub(super) fn destroy(&mut self, releases: &ReleaseThread) {
-        for idle in self.0.get_mut().drain(..) {
-            // SAFETY: the stream is alive, and nothing uses it any more.
-            unsafe { destroy_later(releases, idle.stream) }
-        }
-    }
-}
-
-/// Has a stream destroyed where that may wait.
-///
-/// # Safety
-/// The stream is alive, and the caller does not use it any more.
-pub(super) unsafe fn destroy_later(releases: &ReleaseThread, stream: hipStream_t) {
-    let stream = stream.expose_provenance();
-    releases.later(move |driver| {
-        // SAFETY: passed on to the caller.
-        unsafe { call!(driver, hipStreamDestroy(ptr::with_exposed_provenance_mut(stream))) }
-    });
 }
 
 /// One lock for all devices: host memory belongs to all of them.

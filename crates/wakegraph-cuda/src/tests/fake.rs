@@ -11,6 +11,7 @@ use std::collections::HashMap;
 use std::ffi::{c_int, c_uint, c_void};
 use std::ptr;
 use std::sync::LazyLock;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use parking_lot::Mutex;
 
@@ -69,12 +70,12 @@ struct State {
     deciding: Vec<usize>,
     /// The arguments of the nodes that launch it.
     decisions: Vec<[u64; 5]>,
+    /// The stream of each launch of a graph.
+    launches: Vec<usize>,
     /// The memory types of source and destination of the last copy node.
     last_copy: [CUmemorytype; 2],
     /// Address and value of each memset of one word.
     words_set: Vec<(CUdeviceptr, c_uint)>,
-    /// The last handle or address that was given out.
-    last: usize,
     /// Kernel nodes as they were last set in an instance, by node, if a test wants to know.
     kernels: Option<HashMap<usize, FakeKernelNode>>,
 }
@@ -214,6 +215,11 @@ pub(super) fn last_wait() -> [usize; 2] {
     with(|state| state.last_wait)
 }
 
+/// The stream of each launch of a graph, oldest first.
+pub(super) fn launches() -> Vec<usize> {
+    with(|state| state.launches.clone())
+}
+
 /// From now on, streams say that they capture; or that they do not.
 pub(super) fn leave_captures_open(open: bool) {
     with(|state| state.captures_stay_open = open);
@@ -280,11 +286,10 @@ fn launched(function: &'static str, kernel: CUfunction, shared_bytes: c_uint) ->
     }
 }
 
+/// A handle or address that no thread has been given.
 fn fresh() -> usize {
-    with(|state| {
-        state.last += 4096;
-        state.last
-    })
+    static LAST: AtomicUsize = AtomicUsize::new(0);
+    4096 + LAST.fetch_add(4096, Ordering::Relaxed)
 }
 
 /// Functions whose first argument is the place of a handle, an address or a number.
@@ -487,6 +492,14 @@ mod functions {
         // SAFETY: the caller gives a place for a handle.
         unsafe { context.write(ptr::without_provenance_mut(popped)) };
         called("cuCtxPopCurrent")
+    }
+
+    pub(super) unsafe extern "C" fn cuGraphLaunch(_: CUgraphExec, stream: CUstream) -> Code {
+        let code = called("cuGraphLaunch");
+        if code == CUDA_SUCCESS {
+            with(|state| state.launches.push(stream.addr()));
+        }
+        code
     }
 
     pub(super) unsafe extern "C" fn cuGraphExecKernelNodeSetParams(
@@ -711,6 +724,7 @@ fn table() -> Driver {
         cuGraphAddMemsetNode,
         cuGraphAddEmptyNode,
         cuGraphInstantiateWithFlags,
+        cuGraphLaunch,
         cuGraphExecKernelNodeSetParams,
         ..Driver::fake()
     }

@@ -114,20 +114,24 @@ fn a_stop_does_nothing_to_later_runs_of_the_event() {
 fn a_run_on_another_stream_gets_its_number_after_the_one_before() {
     let bench = Bench::new();
     let (buffer, _) = bench.chain(PLAIN, &[loops(&bench)]);
-    let event = bench.event();
-    bench.run(&*buffer).unwrap();
-    let other = bench.device.create_queue(&QueueDesc::new(QueueOrder::InOrder)).unwrap();
-    bench.order_after_allocations(&*other);
-    for queue in [&other, &bench.queue] {
-        let before = fake::calls("cuStreamWaitEvent");
+    let other = bench.queue();
+    fake::hold(true);
+    let ordered = [&bench.queue, &other].map(|queue| bench.order_after_allocations(&**queue));
+    // One stream is in order.
+    let runs = [(&bench.queue, 0), (&other, 1), (&bench.queue, 1), (&bench.queue, 0)];
+    let events = runs.map(|(queue, waits)| {
+        let (event, before) = (bench.event(), fake::calls("cuStreamWaitEvent"));
         // SAFETY: the fake driver runs nothing.
         unsafe { buffer.enqueue(&**queue, WaitList::NONE, Signal::new(&event)) }.unwrap();
-        assert_eq!(fake::calls("cuStreamWaitEvent") - before, 1);
-        assert!(matches!(event.wait(None), EventStatus::Complete));
-    }
+        assert_eq!(fake::calls("cuStreamWaitEvent") - before, waits);
+        event
+    });
+    fake::hold(false);
+    assert!(ordered.iter().chain(&events).all(|event| matches!(event.wait(None), EventStatus::Complete)));
     let before = fake::calls("cuStreamWaitEvent");
-    bench.run(&*buffer).unwrap();
-    assert_eq!(fake::calls("cuStreamWaitEvent"), before, "one stream is in order");
+    // SAFETY: as above.
+    unsafe { buffer.enqueue(&*other, WaitList::NONE, Signal::new(&events[0])) }.unwrap();
+    assert_eq!(fake::calls("cuStreamWaitEvent"), before, "the last run has ended");
 }
 
 /// Recorded again, a graph has other words.

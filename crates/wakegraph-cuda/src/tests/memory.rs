@@ -6,12 +6,17 @@ fn queue_of(device: &CudaDevice) -> Arc<dyn Queue> {
     device.create_queue(&QueueDesc::new(QueueOrder::InOrder)).unwrap()
 }
 
-/// Enqueues nothing. Gives the number of the driver's waits that it takes.
+/// Enqueues nothing, and sees its end. Gives the number of the driver's waits that the enqueue takes.
 fn waits_of(queue: &dyn Queue, event: &Arc<dyn Event>) -> usize {
+    let waits = waits_in_flight(queue, event);
+    assert!(matches!(event.wait(None), EventStatus::Complete));
+    waits
+}
+
+fn waits_in_flight(queue: &dyn Queue, event: &Arc<dyn Event>) -> usize {
     let before = fake::calls("cuStreamWaitEvent");
     // SAFETY: the fake driver runs nothing.
     unsafe { queue.enqueue(&Arc::new(Command::Empty), WaitList::NONE, Signal::new(event)) }.unwrap();
-    assert!(matches!(event.wait(None), EventStatus::Complete));
     fake::calls("cuStreamWaitEvent") - before
 }
 
@@ -22,16 +27,25 @@ fn synchronisations() -> usize {
 #[test]
 fn the_first_work_of_a_stream_waits_for_what_has_been_allocated() {
     let bench = Bench::new();
-    let (other, event) = (queue_of(&bench.device), bench.event());
+    let (other, events) = (queue_of(&bench.device), [bench.event(), bench.event()]);
     let before = synchronisations();
-    assert_eq!([&bench.queue, &other].map(|queue| waits_of(&**queue, &event)), [0, 0], "there is no memory");
+    // Queues that are in flight together have streams of their own.
+    let waits = || {
+        fake::hold(true);
+        let waits = [(&bench.queue, &events[0]), (&other, &events[1])];
+        let waits = waits.map(|(queue, event)| waits_in_flight(&**queue, event));
+        fake::hold(false);
+        assert!(events.iter().all(|event| matches!(event.wait(None), EventStatus::Complete)));
+        waits
+    };
+    assert_eq!(waits(), [0, 0], "there is no memory");
     drop([bench.memory(), bench.memory()]);
     let records = fake::calls("cuEventRecord");
-    assert_eq!([&bench.queue, &other].map(|queue| waits_of(&**queue, &event)), [1, 1]);
+    assert_eq!(waits(), [1, 1]);
     assert_eq!(fake::calls("cuEventRecord") - records, 3, "one is for both; each enqueue has its own");
-    assert_eq!([&bench.queue, &other].map(|queue| waits_of(&**queue, &event)), [0, 0]);
-    let memory = bench.memory();
-    assert_eq!(waits_of(&*other, &event), 1);
+    assert_eq!(waits(), [0, 0]);
+    let (memory, event) = (bench.memory(), &events[1]);
+    assert_eq!(waits_of(&*other, event), 1);
     assert_eq!(synchronisations(), before, "no thread waits");
 
     // Another library's streams do not.

@@ -173,10 +173,11 @@ fn a_launch_on_another_stream_comes_after_all_parts_of_the_last_one() {
     let bench = Bench::new();
     let memories = Memories::of(&bench);
     let kernel = || bench.launch(1, &memories.here);
-    let others = [(); 2].map(|()| bench.device.create_queue(&QueueDesc::new(QueueOrder::InOrder)).unwrap());
+    let others = [(); 2].map(|()| bench.queue());
+    fake::hold(true);
     for (commands, waits) in [(vec![kernel(), memories.down()], 1), (vec![kernel()], 0)] {
         let (buffer, _) = bench.chain(CHAIN, &commands);
-        bench.run(&*buffer).unwrap();
+        bench.enqueue(&*buffer, &[], &bench.event()).unwrap();
         for queue in &others {
             bench.order_after_allocations(&**queue);
             for waits in [waits, 0] {

@@ -118,17 +118,17 @@ fn replaced_memory_is_freed_by_the_next_launch() {
     let gone = Arc::downgrade(&old);
     let (mut buffer, handles) = bench.chain(UPDATABLE, &[bench.launch(1, &old)]);
     drop(old);
-    bench.run(&*buffer).unwrap();
+    let [first, second, third] = [(); 3].map(|()| bench.event());
     fake::hold(true);
+    bench.enqueue(&*buffer, &[], &first).unwrap();
     let arg = KernelArg::Memory(MemoryView::whole(new));
     buffer
         .update(&[CommandUpdate { args: vec![(1, arg)].into(), ..CommandUpdate::new(handles[0]) }])
         .unwrap();
-    let [first, second] = [(); 2].map(|()| bench.event());
-    bench.enqueue(&*buffer, &[], &first).unwrap();
+    bench.enqueue(&*buffer, &[], &second).unwrap();
     assert!(gone.upgrade().is_some(), "a launch in flight may use it");
     fake::hold(false);
-    bench.enqueue(&*buffer, &[], &second).unwrap();
+    bench.enqueue(&*buffer, &[], &third).unwrap();
     assert!(gone.upgrade().is_none());
 }
 

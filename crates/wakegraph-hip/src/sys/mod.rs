@@ -163,7 +163,6 @@ table! {
     );
     hipStreamCreateWithFlags(*mut hipStream_t, c_uint);
     hipStreamCreateWithPriority(*mut hipStream_t, c_uint, c_int);
-    hipStreamGetPriority(hipStream_t, *mut c_int);
     hipStreamDestroy(hipStream_t);
     hipStreamQuery(hipStream_t);
     hipStreamSynchronize(hipStream_t);

@@ -15,7 +15,7 @@ use super::{
 };
 use crate::support::command_list::{keeps_objects, keeps_replaced};
 use crate::support::errors;
-use crate::support::streams::{ContextFailure, DriverContext as _, DriverStream, StreamQueue};
+use crate::support::streams::{BorrowedStream, ContextFailure, DriverContext as _, StreamQueue};
 use crate::{
     Appended, Command, CommandBuffer, CommandBufferDesc, CommandBufferId, CommandBufferInfo,
     CommandBufferState, CommandChange, CommandUpdate, Error, ErrorKind, KernelLaunch, LaunchBefore, Queue,
@@ -47,7 +47,7 @@ impl<D: GraphDevice> GraphCommandBuffer<D> {
     pub fn launch_in_batch(
         device: &Arc<D>,
         buffer: &dyn CommandBuffer,
-        stream: &Arc<DriverStream<D::Context>>,
+        borrowed: &BorrowedStream<D::Context>,
     ) -> Result<Option<Error>> {
         let buffer = buffer.downcast_ref::<Self>();
         let buffer = buffer.filter(|buffer| Arc::ptr_eq(device, &buffer.device));
@@ -56,7 +56,7 @@ impl<D: GraphDevice> GraphCommandBuffer<D> {
             let why = "command-buffers with profiling are not enqueued in batches";
             return Err(errors::invalid_operation(why));
         }
-        Ok(D::launch(&mut buffer.instance()?.lock(), &buffer.recording, stream, false)?.failure)
+        Ok(D::launch(&mut buffer.instance()?.lock(), &buffer.recording, borrowed, false)?.failure)
     }
 
     fn instance(&self) -> Result<&Mutex<LaunchableGraph<D>>> {
@@ -120,7 +120,7 @@ impl<D: GraphDevice> CommandBuffer for GraphCommandBuffer<D> {
         let queue = StreamQueue::of(queue, &self.device)?;
         let commands = &self.recording.commands;
         let timed = self.desc.profiling.then_some(commands.len());
-        queue.submit(timed, None, wait, signal, |stream, records| {
+        queue.submit(timed, None, wait, signal, |borrowed, records| {
             let mut instance = instance.lock();
             if self.desc.profiling {
                 let events = records.commands.lock();
@@ -130,7 +130,7 @@ impl<D: GraphDevice> CommandBuffer for GraphCommandBuffer<D> {
                     .filter_map(|(recorded, events)| Some(recorded.nodes.records?.into_iter().zip(events)));
                 instance.record(Arc::clone(records) as _, nodes.flatten())?;
             }
-            D::launch(&mut instance, &self.recording, stream, true)
+            D::launch(&mut instance, &self.recording, borrowed, true)
         })
     }
 

@@ -19,8 +19,8 @@ use smallvec::SmallVec;
 use crate::support::command_list::Retired;
 use crate::support::errors::half_updated;
 use crate::support::streams::{
-    ContextFailure, DriverContext as _, DriverStream, Kept, LaunchDevice, MemoryDevice, RawEvent, Started,
-    StreamQueue, retry_with_room,
+    BorrowedStream, ContextFailure, DriverContext as _, DriverStream, Kept, LaunchDevice, MemoryDevice,
+    RawEvent, Started, StreamQueue, StreamTurn, retry_with_room,
 };
 use crate::{Command, CommandBufferDesc, CommandChange, Error, KernelLaunch, Result, Signal, WaitList};
 
@@ -156,7 +156,7 @@ pub trait GraphDevice: GraphObjects {
     fn launch(
         instance: &mut LaunchableGraph<Self>,
         recording: &GraphRecording<Self>,
-        stream: &Arc<DriverStream<Self::Context>>,
+        borrowed: &BorrowedStream<Self::Context>,
         counts: bool,
     ) -> Result<Started<Self>>;
 
@@ -322,8 +322,8 @@ pub struct LaunchableGraph<D: GraphObjects> {
     pub exec: D::Exec,
     /// The part that the backend keeps beside it.
     pub form: D::Form,
-    /// The stream of the last launch, of this graph or one that it has replaced.
-    pub last: Option<Arc<DriverStream<D::Context>>>,
+    /// The turn of the last launch, of this graph or one that it has replaced.
+    last: Option<StreamTurn<D::Context>>,
     retired: Retired<RawEvent<D::Context>, Box<dyn Any + Send>>,
     /// With profiling: owns the events of the record nodes, which keep a node's own until it gets another
     /// one.
@@ -427,9 +427,30 @@ impl<D: GraphObjects> LaunchableGraph<D> {
         unknown
     }
 
-    /// Complete when everything launched so far is.
+    /// Takes note of a launch in this turn.
+    pub fn launched(&mut self, turn: &StreamTurn<D::Context>) {
+        match &mut self.last {
+            Some(last) => last.clone_from(turn),
+            last => *last = Some(turn.clone()),
+        }
+    }
+
+    /// The stream of the last launch, unless that has ended.
+    pub fn in_flight_on(&self) -> Option<Arc<DriverStream<D::Context>>> {
+        self.last.as_ref().and_then(StreamTurn::stream)
+    }
+
+    /// Complete when everything launched so far is. None if that is so already.
     pub fn fence(&self) -> Result<Option<RawEvent<D::Context>>, ContextFailure<D::Context>> {
-        self.last.as_ref().map(|last| RawEvent::recorded_on(last)).transpose()
+        self.in_flight_on().map(|stream| RawEvent::recorded_on(&stream)).transpose()
+    }
+
+    /// Has a launch on this stream come after the last one.
+    pub fn follow_last(&self, stream: &Arc<DriverStream<D::Context>>) -> Result<()> {
+        if let Some(last) = self.in_flight_on().filter(|last| !Arc::ptr_eq(last, stream)) {
+            stream.wait(&RawEvent::recorded_on(&last)?)?;
+        }
+        Ok(())
     }
 }
 
@@ -460,8 +481,8 @@ pub fn enqueue_as_graph<D: GraphObjects>(
     })?;
     let single = Arc::new(single);
     let kept: Kept = Arc::clone(&single) as Kept;
-    queue.submit(None, Some(kept), wait, signal, |stream, _| {
-        let failure = single.exec.lock().launch(stream)?.map(Error::from);
+    queue.submit(None, Some(kept), wait, signal, |borrowed, _| {
+        let failure = single.exec.lock().launch(&borrowed.stream)?.map(Error::from);
         Ok(Started { failure, ..Started::default() })
     })
 }

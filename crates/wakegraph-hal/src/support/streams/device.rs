@@ -1,5 +1,5 @@
-//! The contract's device, with its launches and the devices that may use its memory; and its queues: one
-//! stream each, and the one way in which anything is enqueued on it: single commands, command-buffers in
+//! The contract's device, with its launches and the devices that may use its memory; and its queues: the
+//! one way in which anything is enqueued on a stream: single commands, command-buffers in
 //! batches, stream tasks. Events and streams of other libraries that use the same driver.
 //!
 //! The driver counts no references, so an event's last record is taken over by an event of this backend at
@@ -14,11 +14,13 @@ use std::time::{Duration, Instant};
 use smallvec::SmallVec;
 
 use super::memory::{MemoryDevice, StreamMemory};
+use super::pool::{BorrowedStream, StreamBorrower};
 use super::signal::{
     EventRecords, Kept, SignalEnd, SignalNeeds, Started, StreamDevice, StreamEvent, StreamSignal,
 };
 use super::stream::{
-    CaptureContext, DriverStream, EventHandle, SignalTimes, StreamContext, StreamHandle, nanoseconds_at,
+    CaptureContext, DriverStream, EventHandle, RawEvent, SignalTimes, StreamContext, StreamHandle,
+    nanoseconds_at,
 };
 use super::{ContextFailure, DriverContext};
 use crate::support::errors::{foreign, foreign_wait, idle_wait};
@@ -215,22 +217,21 @@ unsafe impl<D: GpuBackend> Device for GpuDevice<D> {
     }
 }
 
-/// A queue. When it is dropped, its stream goes on with the work in flight.
+/// A queue, which has a stream while something of it is in flight. When it is dropped, that goes on.
 #[derive(Debug)]
 pub struct StreamQueue<D: StreamDevice> {
     /// The device.
     pub device: Arc<D>,
     /// Descriptor that the queue was created with.
     pub desc: QueueDesc,
-    /// The driver's stream.
-    pub stream: Arc<DriverStream<D::Context>>,
+    streams: Arc<StreamBorrower<D::Context>>,
 }
 
 impl<D: StreamDevice> StreamQueue<D> {
-    /// Creates a queue with a stream of its own.
-    pub fn create(device: &Arc<D>, desc: QueueDesc) -> Result<Self> {
-        let stream = Arc::new(DriverStream::create_with(device.context(), desc.priority)?);
-        Ok(Self { device: Arc::clone(device), desc, stream })
+    /// Creates a queue.
+    pub fn create(device: &Arc<D>, desc: QueueDesc) -> Result<Self, ContextFailure<D::Context>> {
+        let streams = Arc::new(StreamBorrower::new(&device.parts().streams, desc.priority)?);
+        Ok(Self { device: Arc::clone(device), desc, streams })
     }
 
     /// The queue behind `queue`, if it is one of `device`.
@@ -247,15 +248,16 @@ impl<D: StreamDevice> StreamQueue<D> {
         kept: Option<Kept>,
         wait: WaitList<'_>,
         signal: Signal<'_>,
-        start: impl FnOnce(&Arc<DriverStream<D::Context>>, &Arc<EventRecords<D::Context>>) -> Result<Started<D>>,
+        start: impl FnOnce(&BorrowedStream<D::Context>, &Arc<EventRecords<D::Context>>) -> Result<Started<D>>,
     ) -> Result<()> {
-        let (device, stream, context) = (&self.device, &self.stream, self.device.context());
+        let (device, context) = (&self.device, self.device.context());
         let event = StreamEvent::of(&**signal.event, device)?;
         context.health().status()?;
         // Not later: the event may wait for its own last signal.
         let awaited = AwaitedSignals::of(wait)?;
-        let enqueue = |records: &Arc<EventRecords<D::Context>>| -> Result<StreamSignal<D>> {
-            let WaitedSignals { needs, failure } = self.wait_for(awaited)?;
+        let enqueue = |borrowed: &BorrowedStream<D::Context>, records: &Arc<EventRecords<D::Context>>| {
+            let stream = &borrowed.stream;
+            let WaitedSignals { needs, failure } = wait_for(stream, awaited)?;
             device.memory_stream().order_before(stream)?;
             if let Some(commands) = timed_commands {
                 // Also for an event without times: what is enqueued records them.
@@ -270,7 +272,7 @@ impl<D: StreamDevice> StreamQueue<D> {
                 first.record(stream)?;
             }
             // What does not run keeps its place in the order.
-            let started = if failure.is_some() { Started::default() } else { start(stream, records)? };
+            let started = if failure.is_some() { Started::default() } else { start(borrowed, records)? };
             let failure = failure.or(started.failure.map(|failure| context.error(failure)));
             let end = match started.counted {
                 // Times need the record of the event.
@@ -284,34 +286,49 @@ impl<D: StreamDevice> StreamQueue<D> {
             let signal = StreamSignal::new(device, records, stream, end, times, needs, kept);
             Ok(signal.failing(failure).with_loops(started.loops))
         };
-        context.run(|| event.signal_by(enqueue))
+        context.run(|| event.signal_by(|records| self.borrowing(|borrowed| enqueue(borrowed, records))))
     }
 
-    /// Has the stream wait. The caller has bound the context.
-    pub fn wait_for(
+    /// Borrows a stream for what `enqueue` enqueues, which is nothing if that fails.
+    fn borrowing(
         &self,
-        AwaitedSignals { order, dependencies }: AwaitedSignals<D>,
-    ) -> Result<WaitedSignals<D>> {
-        for signal in order {
-            signal.order_before(&self.stream)?;
-        }
-        let mut waited = WaitedSignals { needs: SignalNeeds::<D>::default(), failure: None };
-        for signal in dependencies {
-            let failed = signal.order_before(&self.stream)?;
-            if let Some(failure) = failed.as_ref().or(signal.known_failure()) {
-                waited.failure.get_or_insert_with(|| failure.clone());
-            }
-            if failed.is_none() {
-                waited.needs.push(signal);
+        enqueue: impl FnOnce(&BorrowedStream<D::Context>) -> Result<StreamSignal<D>>,
+    ) -> Result<StreamSignal<D>> {
+        let borrowed = self.streams.borrow();
+        match enqueue(&borrowed) {
+            Ok(signal) => Ok(signal.in_turn(borrowed.turn)),
+            Err(error) => {
+                borrowed.turn.give_back();
+                Err(error)
             }
         }
-        Ok(waited)
     }
+}
+
+/// Has the stream wait. The caller has bound the context.
+fn wait_for<D: StreamDevice>(
+    stream: &Arc<DriverStream<D::Context>>,
+    AwaitedSignals { order, dependencies }: AwaitedSignals<D>,
+) -> Result<WaitedSignals<D>> {
+    for signal in order {
+        signal.order_before(stream)?;
+    }
+    let mut waited = WaitedSignals { needs: SignalNeeds::<D>::default(), failure: None };
+    for signal in dependencies {
+        let failed = signal.order_before(stream)?;
+        if let Some(failure) = failed.as_ref().or(signal.known_failure()) {
+            waited.failure.get_or_insert_with(|| failure.clone());
+        }
+        if failed.is_none() {
+            waited.needs.push(signal);
+        }
+    }
+    Ok(waited)
 }
 
 /// The last signals of the events of a wait list.
 #[derive(Debug)]
-pub struct AwaitedSignals<D: StreamDevice> {
+pub(super) struct AwaitedSignals<D: StreamDevice> {
     order: Signals<D>,
     dependencies: Signals<D>,
 }
@@ -319,14 +336,14 @@ pub struct AwaitedSignals<D: StreamDevice> {
 type Signals<D> = SmallVec<[Arc<StreamSignal<D>>; 4]>;
 
 impl<D: StreamDevice> AwaitedSignals<D> {
-    pub fn of(wait: WaitList<'_>) -> Result<Self> {
+    pub(super) fn of(wait: WaitList<'_>) -> Result<Self> {
         Ok(Self { order: signals(wait.order)?, dependencies: signals(wait.dependencies)? })
     }
 }
 
 /// A wait list as the enqueue behind it sees it.
 #[derive(Debug)]
-pub struct WaitedSignals<D: StreamDevice> {
+pub(super) struct WaitedSignals<D: StreamDevice> {
     pub needs: SignalNeeds<D>,
     /// The failure that a dependency has, or will have when its work has ended: nothing runs, and this is the
     /// outcome once everything before it has ended.
@@ -357,7 +374,7 @@ pub trait LaunchDevice: StreamDevice<Context: CaptureContext> {
     fn launch_in_batch(
         device: &Arc<Self>,
         buffer: &dyn CommandBuffer,
-        stream: &Arc<DriverStream<Self::Context>>,
+        stream: &BorrowedStream<Self::Context>,
     ) -> Result<Option<Error>>;
 }
 
@@ -409,7 +426,8 @@ impl<D: LaunchDevice> Queue for StreamQueue<D> {
     fn finish(&self) -> Result<()> {
         let context = self.device.context();
         context.health().status()?;
-        self.stream.synchronize().map_err(|failure| context.error(failure))
+        let in_flight = self.streams.stream();
+        in_flight.map_or(Ok(()), |stream| stream.synchronize()).map_err(|failure| context.error(failure))
     }
 }
 
@@ -421,47 +439,56 @@ impl<D: StreamDevice<Context: CaptureContext>> StreamQueue<D> {
         wait: WaitList<'_>,
         signal: Signal<'_>,
     ) -> Result<()> {
-        let (device, stream, context) = (&self.device, &self.stream, self.device.context());
+        let (device, context) = (&self.device, self.device.context());
         let event = StreamEvent::of(&**signal.event, device)?;
         context.health().status()?;
         event.check_not_pending()?;
         let awaited = AwaitedSignals::of(wait)?;
+        let is_timed = self.desc.profiling || signal.timed;
         context.run(|| {
-            let WaitedSignals { needs, mut failure } = self.wait_for(awaited)?;
-            device.memory_stream().order_before(stream)?;
-            let records = event.records();
-            let mut times = None;
-            if failure.is_none() {
-                if (self.desc.profiling || signal.timed)
-                    && let Some(first) = &records.start
-                {
-                    times = Some(SignalTimes::begin(device.parts().clock.base()?, 0));
-                    first.record(stream)?;
+            let BorrowedStream { stream, turn } = self.streams.borrow_alone()?;
+            let begin = || {
+                let WaitedSignals { needs, failure } = wait_for(&stream, awaited)?;
+                device.memory_stream().order_before(&stream)?;
+                let first = event.records().start.as_ref().filter(|_| is_timed && failure.is_none());
+                let begin_times = |first: &RawEvent<D::Context>| -> Result<_> {
+                    let times = SignalTimes::begin(device.parts().clock.base()?, 0);
+                    first.record(&stream)?;
+                    Ok(times)
+                };
+                Ok((needs, failure, first.map(begin_times).transpose()?))
+            };
+            let (needs, failure, times) = match begin() {
+                Ok(begun) => begun,
+                Err(error) => {
+                    turn.give_back();
+                    return Err(error);
                 }
-                failure = self.call(task).err();
-            }
+            };
+            let failure = failure.or_else(|| self.call(task, &stream).err());
             event.signal_by(|records| {
                 let end = match stream.record(&records.end) {
                     Ok(sequence) => SignalEnd::Recorded(sequence),
                     Err(failure) => SignalEnd::Broken(context.error(failure)),
                 };
-                Ok(StreamSignal::new(device, records, stream, end, times, needs, None).failing(failure))
+                let signal = StreamSignal::new(device, records, &stream, end, times, needs, None);
+                Ok(signal.failing(failure).in_turn(turn))
             })
         })
     }
 
     /// Calls the closure, with the context bound. What the closure leaves behind on the thread and on the
     /// stream is put in order.
-    fn call(&self, task: &NativeCommand) -> Result<()> {
+    fn call(&self, task: &NativeCommand, stream: &DriverStream<D::Context>) -> Result<()> {
         let context = self.device.context();
-        // SAFETY: the stream lives as long as the queue.
-        let lent = unsafe { self.stream.lent() };
+        // SAFETY: the stream lives until the end of this function, and so does the value.
+        let lent = unsafe { stream.lent() };
         // SAFETY: the stream waits for the wait list, in the current context; the event is recorded behind
         // what is on it then.
         let called = unsafe { task.call_live(&lent) };
         // A library may have made another context current.
         let current = context.make_current().map_err(|failure| context.error(failure));
-        let captured = self.stream.end_open_capture().map_err(|failure| context.error(failure));
+        let captured = stream.end_open_capture().map_err(|failure| context.error(failure));
         called?;
         current?;
         if captured? {

@@ -8,6 +8,7 @@
 //! | this one | a device's context, made current for each call; calls of a driver that did not succeed; the modes that keep this thread's calls and other threads' captures apart |
 //! | `stream` | streams and events of the driver, streams lent to closures, times on the host's clock |
 //! | `memory_stream` | the stream on which memory is allocated and cleared, and the order of the others behind it |
+//! | `pool` | the streams of a device, which queues borrow |
 //! | `signal` | one enqueue, and the contract's event; the backend's device as queues and events need it |
 //! | `memory` | memory |
 //! | `device` | the contract's device and queues: launches, commands, batches, stream tasks; events and streams of other libraries |
@@ -15,6 +16,7 @@
 mod device;
 mod memory;
 mod memory_stream;
+mod pool;
 mod signal;
 mod stream;
 
@@ -28,6 +30,7 @@ pub use memory::{
     MemoryDevice, PinnedMemories, PinnedMemory, StreamAllocation, StreamMemory, retry_with_room,
 };
 pub use memory_stream::MemoryStream;
+pub use pool::{BorrowedStream, MOST_STREAMS, StreamTurn};
 pub use signal::{CountedEnd, DeviceParts, Kept, Started, StoppableLoops, StreamDevice, stream_capabilities};
 pub use stream::{
     CaptureContext, DeviceClock, DriverStream, ImportStreams, RawEvent, StreamContext, capture,

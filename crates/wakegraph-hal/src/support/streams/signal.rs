@@ -12,6 +12,7 @@ use std::time::{Duration, Instant};
 use parking_lot::Mutex;
 
 use super::memory_stream::MemoryStream;
+use super::pool::{StreamPool, StreamTurn};
 use super::stream::{DeviceClock, DriverStream, ImportStreams, RawEvent, SignalTimes, StreamContext, now};
 use super::{ContextFailure, DriverContext as _};
 use crate::support::errors;
@@ -29,7 +30,7 @@ use crate::{
 /// The driver itself spreads faults: they end the whole context, or the process. What it does not spread
 /// is kept here: an enqueue of which a part failed, and the failure of another device.
 #[derive(Debug)]
-pub struct StreamSignal<D: StreamDevice> {
+pub(super) struct StreamSignal<D: StreamDevice> {
     device: Arc<D>,
     records: Arc<EventRecords<D::Context>>,
     stream: Arc<DriverStream<D::Context>>,
@@ -56,7 +57,7 @@ pub struct EventRecords<C: StreamContext> {
 
 /// The sign of the end of an enqueue.
 #[derive(Debug)]
-pub enum SignalEnd<R> {
+pub(super) enum SignalEnd<R> {
     /// The driver's event, which is recorded behind the work and has this sequence number on its
     /// stream.
     Recorded(u64),
@@ -72,6 +73,8 @@ pub enum SignalEnd<R> {
 struct PendingSignal<D: StreamDevice> {
     /// The signals whose results this one needs.
     needs: SignalNeeds<D>,
+    /// The turn of its queue, to be given back.
+    turn: Option<StreamTurn<D::Context>>,
     /// Objects that the device uses.
     kept: Option<Kept>,
     /// With a counted end: when to query the stream next.
@@ -109,7 +112,7 @@ impl<C: StreamContext> EventRecords<C> {
 
 impl<D: StreamDevice> StreamSignal<D> {
     /// An enqueue that is on the stream.
-    pub fn new(
+    pub(super) fn new(
         device: &Arc<D>,
         records: &Arc<EventRecords<D::Context>>,
         stream: &Arc<DriverStream<D::Context>>,
@@ -127,25 +130,31 @@ impl<D: StreamDevice> StreamSignal<D> {
             loops: None,
             times,
             failed_polls: FailedPolls::default(),
-            pending: Mutex::new(PendingSignal { needs, kept, next_query: None, seen: 0 }),
+            pending: Mutex::new(PendingSignal { needs, turn: None, kept, next_query: None, seen: 0 }),
             outcome: EnqueueOutcome::default(),
         }
     }
 
     /// Fails it once its work has ended, if there is a reason.
-    pub fn failing(mut self, failure: Option<Error>) -> Self {
+    pub(super) fn failing(mut self, failure: Option<Error>) -> Self {
         self.failure = failure;
         self
     }
 
+    /// Has it give this turn back once its work has ended.
+    pub(super) fn in_turn(mut self, turn: StreamTurn<D::Context>) -> Self {
+        self.pending.get_mut().turn = Some(turn);
+        self
+    }
+
     /// Gives it these loops.
-    pub fn with_loops(mut self, loops: Option<D::Loops>) -> Self {
+    pub(super) fn with_loops(mut self, loops: Option<D::Loops>) -> Self {
         self.loops = loops;
         self
     }
 
     /// Asks its loops to begin no further iteration.
-    pub fn stop(&self) {
+    pub(super) fn stop(&self) {
         self.loops.iter().for_each(|loops| loops.stop());
     }
 
@@ -178,13 +187,13 @@ impl<D: StreamDevice> StreamSignal<D> {
 
     /// Makes later work on the stream come after this enqueue. Returns why it has failed, if that
     /// is known. The caller has bound the stream's context.
-    pub fn order_before(&self, stream: &Arc<DriverStream<D::Context>>) -> Result<Option<Error>> {
+    pub(super) fn order_before(&self, stream: &Arc<DriverStream<D::Context>>) -> Result<Option<Error>> {
         self.order_by(Arc::ptr_eq(&self.stream, stream), |event| Ok(stream.wait(event)?))
     }
 
     /// Orders as [`order_before`](Self::order_before) does: `wait` makes later work on the stream wait for an
     /// event.
-    pub fn order_by(
+    pub(super) fn order_by(
         &self,
         is_same_stream: bool,
         wait: impl FnOnce(&RawEvent<D::Context>) -> Result<()>,
@@ -216,7 +225,7 @@ impl<D: StreamDevice> StreamSignal<D> {
     }
 
     /// The times, if it has any. It is complete.
-    pub fn profile(&self) -> Result<EventProfile> {
+    pub(super) fn profile(&self) -> Result<EventProfile> {
         let EventRecords { end, start, commands } = &*self.records;
         let (times, start) = self.times.as_ref().zip(start.as_ref()).ok_or_else(errors::no_times)?;
         let seen = self.pending.lock().seen;
@@ -285,7 +294,9 @@ impl<D: StreamDevice> EnqueueSignal for StreamSignal<D> {
         // Under the lock: a thread that finds no dependencies finds the outcome known.
         self.outcome.set(failure.or_else(|| is_stopped.then(|| context.error(errors::stopped_loop()))));
         let (needs, kept) = (std::mem::take(&mut pending.needs), pending.kept.take());
+        let turn = pending.turn.take();
         drop((pending, needs));
+        turn.into_iter().for_each(StreamTurn::give_back);
         if context.health().may_still_run() {
             std::mem::forget(kept);
         }
@@ -423,6 +434,8 @@ pub struct DeviceParts<C: StreamContext> {
     pub(super) peers: PeerAccess,
     /// Converts the device's times to the host's.
     pub(super) clock: DeviceClock<C>,
+    /// The streams of its queues.
+    pub(super) streams: Arc<StreamPool<C>>,
     /// Where events of other libraries are waited for.
     pub(super) import_streams: ImportStreams<C>,
 }
@@ -434,8 +447,9 @@ impl<C: StreamContext> DeviceParts<C> {
         capabilities: Capabilities,
         context: &Arc<C>,
     ) -> Result<Self, ContextFailure<C>> {
-        let (clock, import_streams) = (DeviceClock::create(context)?, ImportStreams::default());
-        Ok(Self { info, capabilities, peers: PeerAccess::default(), clock, import_streams })
+        let (clock, streams) = (DeviceClock::create(context)?, Arc::new(StreamPool::new(context)));
+        let import_streams = ImportStreams::default();
+        Ok(Self { info, capabilities, peers: PeerAccess::default(), clock, streams, import_streams })
     }
 }
 

@@ -460,7 +460,7 @@ pub(super) fn nanoseconds_at(instant: Instant) -> u64 {
 
 /// Base of the times of one signal.
 #[derive(Debug)]
-pub struct SignalTimes<C: StreamContext> {
+pub(super) struct SignalTimes<C: StreamContext> {
     base: Arc<ClockBase<C>>,
     submitted: u64,
     /// The number of commands that have times of their own.
@@ -469,14 +469,14 @@ pub struct SignalTimes<C: StreamContext> {
 
 impl<C: StreamContext> SignalTimes<C> {
     /// The times of a signal that is being enqueued now.
-    pub fn begin(base: Arc<ClockBase<C>>, commands: usize) -> Self {
+    pub(super) fn begin(base: Arc<ClockBase<C>>, commands: usize) -> Self {
         Self { base, submitted: now(), commands }
     }
 
     /// The times of a signal that was seen complete at `seen`, from the events that were recorded
     /// around its work and around its commands. The clocks of device and host drift apart by
     /// microseconds, so the order of times is enforced.
-    pub fn read(
+    pub(super) fn read(
         &self,
         seen: u64,
         [first, last]: [&RawEvent<C>; 2],

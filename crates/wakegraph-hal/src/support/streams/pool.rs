@@ -1,0 +1,288 @@
+//! The streams of a device, which its queues borrow.
+//!
+//! What runs at once needs streams, what merely exists does not, and a stream takes memory of the device:
+//! 451 KiB on an H200. So a queue has a stream only while something of the queue is in flight.
+//!
+//! - A queue keeps its stream until everything that it has enqueued has ended: the stream keeps the order.
+//!   After that the next enqueue has nothing to come after, and may go to any stream.
+//! - No other queue uses the stream meanwhile. A queue takes the stream that it had last, if that is idle;
+//!   else another idle one; else a new one.
+//! - With [`MOST_STREAMS`] in use, or where the driver makes no more, queues meet on one common stream, and
+//!   their work is ordered more than they were asked to. What is on a stream never waits for what is
+//!   enqueued later, so none waits for ever. Code of users gets no common stream: it may capture its stream.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU8, AtomicUsize, Ordering};
+
+use parking_lot::Mutex;
+
+use super::ContextFailure;
+use super::stream::{DriverStream, RawEvent, StreamContext};
+use crate::{Error, Priority};
+
+/// The most streams of one priority that queues have to themselves: as many grids as NVIDIA's GPUs run at a
+/// time.
+pub const MOST_STREAMS: usize = 128;
+
+/// The streams of a device.
+#[derive(Debug)]
+pub(super) struct StreamPool<C: StreamContext> {
+    context: Arc<C>,
+    by_priority: [Streams<C>; 3],
+}
+
+/// The streams of one priority.
+#[derive(Debug)]
+struct Streams<C: StreamContext> {
+    /// The stream of all queues for which there is no other. Made with the first queue.
+    common: Mutex<Option<Arc<DriverStream<C>>>>,
+    /// The number of other streams.
+    made: AtomicUsize,
+    /// Those that are [listed](LISTED), the one that was used last at the end.
+    idle: Mutex<Vec<Arc<PooledStream<C>>>>,
+}
+
+/// A stream that one queue at a time has to itself.
+#[derive(Debug)]
+struct PooledStream<C: StreamContext> {
+    stream: Arc<DriverStream<C>>,
+    /// [`BORROWED`] and [`LISTED`].
+    state: AtomicU8,
+}
+
+/// A queue has the stream.
+const BORROWED: u8 = 1;
+/// The stream is in the list of idle ones, where it stays when a queue takes it again that had it last: a
+/// device whose queues keep their streams never locks the list.
+const LISTED: u8 = 2;
+
+impl<C: StreamContext> PooledStream<C> {
+    /// Borrows the stream, unless a queue has it.
+    fn take(&self) -> bool {
+        self.state.fetch_or(BORROWED, Ordering::AcqRel) & BORROWED == 0
+    }
+}
+
+impl<C: StreamContext> StreamPool<C> {
+    pub(super) fn new(context: &Arc<C>) -> Self {
+        let streams =
+            || Streams { common: Mutex::default(), made: AtomicUsize::new(0), idle: Mutex::default() };
+        Self { context: Arc::clone(context), by_priority: [(); 3].map(|()| streams()) }
+    }
+
+    fn streams(&self, priority: Priority) -> &Streams<C> {
+        &self.by_priority[priority as usize]
+    }
+
+    /// The common stream. It is made by the first call, with another one, so that the first enqueue need not
+    /// make any.
+    fn common(&self, priority: Priority) -> Result<Arc<DriverStream<C>>, ContextFailure<C>> {
+        let streams = self.streams(priority);
+        let mut common = streams.common.lock();
+        if let Some(common) = &*common {
+            return Ok(Arc::clone(common));
+        }
+        let new = Arc::new(DriverStream::create_with(&self.context, priority)?);
+        if let Some(first) = self.make(priority)? {
+            streams.give_back(&first);
+        }
+        Ok(Arc::clone(common.insert(new)))
+    }
+
+    /// Borrows a stream that no queue has. None if the common stream has to do.
+    fn borrow(&self, priority: Priority) -> Option<Arc<PooledStream<C>>> {
+        self.streams(priority).take_idle().or_else(|| {
+            self.make(priority).unwrap_or_else(|failure| {
+                let error = Error::from(failure);
+                tracing::debug!(target: "wakegraph", %error, "queues share a stream, as no other can be made");
+                None
+            })
+        })
+    }
+
+    /// Makes a stream, which the caller has borrowed. None if there are as many as there may be.
+    fn make(&self, priority: Priority) -> Result<Option<Arc<PooledStream<C>>>, ContextFailure<C>> {
+        let made = &self.streams(priority).made;
+        if made.fetch_add(1, Ordering::Relaxed) >= MOST_STREAMS {
+            made.fetch_sub(1, Ordering::Relaxed);
+            return Ok(None);
+        }
+        let stream = DriverStream::create_with(&self.context, priority).inspect_err(|_| {
+            made.fetch_sub(1, Ordering::Relaxed);
+        })?;
+        Ok(Some(Arc::new(PooledStream { stream: Arc::new(stream), state: AtomicU8::new(BORROWED) })))
+    }
+}
+
+impl<C: StreamContext> Streams<C> {
+    fn take_idle(&self) -> Option<Arc<PooledStream<C>>> {
+        let mut idle = self.idle.lock();
+        while let Some(last) = idle.pop() {
+            // A queue may have taken it again. Then it is listed when that queue gives it back.
+            if last.state.swap(BORROWED, Ordering::AcqRel) & BORROWED == 0 {
+                return Some(last);
+            }
+        }
+        None
+    }
+
+    fn give_back(&self, stream: &Arc<PooledStream<C>>) {
+        if stream.state.fetch_and(!BORROWED, Ordering::AcqRel) & LISTED != 0 {
+            return;
+        }
+        let mut idle = self.idle.lock();
+        // A queue may have taken it, and given it back, since.
+        if stream.state.fetch_or(LISTED, Ordering::AcqRel) & LISTED == 0 {
+            idle.push(Arc::clone(stream));
+        }
+    }
+}
+
+/// A queue's part: which stream the queue has.
+#[derive(Debug)]
+pub(super) struct StreamBorrower<C: StreamContext> {
+    pool: Arc<StreamPool<C>>,
+    priority: Priority,
+    common: Arc<DriverStream<C>>,
+    /// Held for a moment by enqueues, and by polls that see the end of one.
+    state: Mutex<BorrowerState<C>>,
+}
+
+#[derive(Debug)]
+struct BorrowerState<C: StreamContext> {
+    /// Number of enqueues whose end has not been seen.
+    in_flight: usize,
+    /// The number of the turn, or of the last one.
+    turn: u64,
+    /// The stream of that turn.
+    stream: Arc<DriverStream<C>>,
+    /// The same stream, where it is one of the pool's.
+    pooled: Option<Arc<PooledStream<C>>>,
+}
+
+impl<C: StreamContext> StreamBorrower<C> {
+    /// The part of a new queue.
+    pub(super) fn new(pool: &Arc<StreamPool<C>>, priority: Priority) -> Result<Self, ContextFailure<C>> {
+        let common = pool.common(priority)?;
+        let state = BorrowerState { in_flight: 0, turn: 0, stream: Arc::clone(&common), pooled: None };
+        Ok(Self { pool: Arc::clone(pool), priority, common, state: Mutex::new(state) })
+    }
+
+    /// Borrows a stream for an enqueue.
+    pub(super) fn borrow(self: &Arc<Self>) -> BorrowedStream<C> {
+        let mut state = self.state.lock();
+        if state.in_flight == 0 {
+            state.turn += 1;
+            let is_idle = state.pooled.as_ref().is_some_and(|last| last.take());
+            if !is_idle {
+                state.pooled = self.pool.borrow(self.priority);
+                let stream = state.pooled.as_ref().map_or(&self.common, |pooled| &pooled.stream);
+                state.stream = Arc::clone(stream);
+            }
+        }
+        state.in_flight += 1;
+        let turn = StreamTurn { borrower: Arc::clone(self), number: state.turn };
+        BorrowedStream { stream: Arc::clone(&state.stream), turn }
+    }
+
+    /// As [`borrow`](Self::borrow), for code of users: no other queue uses the stream. The caller has bound
+    /// the context.
+    pub(super) fn borrow_alone(self: &Arc<Self>) -> Result<BorrowedStream<C>, ContextFailure<C>> {
+        let borrowed = self.borrow();
+        if !Arc::ptr_eq(&borrowed.stream, &self.common) {
+            return Ok(borrowed);
+        }
+        match self.leave_common() {
+            Ok(stream) => Ok(BorrowedStream { stream, ..borrowed }),
+            Err(failure) => {
+                borrowed.turn.give_back();
+                Err(failure)
+            }
+        }
+    }
+
+    /// Goes on, until the end of the turn, on a stream that is not one of the pool's.
+    fn leave_common(&self) -> Result<Arc<DriverStream<C>>, ContextFailure<C>> {
+        let own = Arc::new(DriverStream::create_with(&self.pool.context, self.priority)?);
+        own.wait(&RawEvent::recorded_on(&self.common)?)?;
+        self.state.lock().stream = Arc::clone(&own);
+        Ok(own)
+    }
+
+    /// The stream, if something of the queue may be in flight there.
+    pub(super) fn stream(&self) -> Option<Arc<DriverStream<C>>> {
+        let state = self.state.lock();
+        (state.in_flight > 0).then(|| Arc::clone(&state.stream))
+    }
+
+    /// The end of an enqueue has been seen.
+    fn give_back(&self) {
+        let mut state = self.state.lock();
+        state.in_flight -= 1;
+        if state.in_flight == 0 {
+            self.end_turn(&state);
+        }
+    }
+
+    fn end_turn(&self, state: &BorrowerState<C>) {
+        let streams = self.pool.streams(self.priority);
+        state.pooled.iter().for_each(|pooled| streams.give_back(pooled));
+    }
+}
+
+impl<C: StreamContext> Drop for StreamBorrower<C> {
+    /// What nobody has seen end goes on. Nothing is ordered by this queue any more.
+    fn drop(&mut self) {
+        let state = self.state.lock();
+        if state.in_flight > 0 {
+            self.end_turn(&state);
+        }
+    }
+}
+
+/// The stream of a queue, for one enqueue.
+///
+/// Unless its turn is given back, the queue keeps the stream for good: something may be in flight there whose
+/// end nobody is going to see.
+#[derive(Debug)]
+pub struct BorrowedStream<C: StreamContext> {
+    /// The stream.
+    pub stream: Arc<DriverStream<C>>,
+    /// The turn in which the queue has the stream.
+    pub turn: StreamTurn<C>,
+}
+
+/// A time in which a queue keeps one stream, from an enqueue until everything that the queue has enqueued has
+/// ended.
+#[derive(Debug)]
+pub struct StreamTurn<C: StreamContext> {
+    borrower: Arc<StreamBorrower<C>>,
+    number: u64,
+}
+
+impl<C: StreamContext> StreamTurn<C> {
+    /// An enqueue of the turn has ended, or has failed.
+    pub(super) fn give_back(self) {
+        self.borrower.give_back();
+    }
+
+    /// The stream, unless the turn is over, and with it everything that was enqueued in it.
+    pub fn stream(&self) -> Option<Arc<DriverStream<C>>> {
+        let state = self.borrower.state.lock();
+        (state.in_flight > 0 && state.turn == self.number).then(|| Arc::clone(&state.stream))
+    }
+}
+
+impl<C: StreamContext> Clone for StreamTurn<C> {
+    fn clone(&self) -> Self {
+        Self { borrower: Arc::clone(&self.borrower), number: self.number }
+    }
+
+    /// Counts no reference where both are turns of one queue.
+    fn clone_from(&mut self, other: &Self) {
+        if !Arc::ptr_eq(&self.borrower, &other.borrower) {
+            self.borrower = Arc::clone(&other.borrower);
+        }
+        self.number = other.number;
+    }
+}
