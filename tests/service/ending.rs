@@ -1,7 +1,7 @@
 //! The orderly end of pools, batchers and caches: nothing new is taken, what was accepted has its answer.
 
 use std::panic::AssertUnwindSafe;
-use std::pin::pin;
+use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
@@ -18,6 +18,18 @@ use crate::support::{Hold, must_end};
 
 /// Longer than any test takes.
 const DAY: Duration = Duration::from_secs(86_400);
+
+/// Runs a test that must come to its end.
+fn run_to_end<F: Future<Output = ()>>(test: impl FnOnce() -> F + Send + 'static) {
+    must_end(|| run(test()));
+}
+
+/// A drain that has to wait.
+fn pending<F: Future>(drain: F) -> Pin<Box<F>> {
+    let mut drain = Box::pin(drain);
+    assert!(poll_once(&mut drain).is_pending());
+    drain
+}
 
 fn kind<T>(result: Result<T>) -> Option<ErrorKind> {
     result.err().map(|error| error.kind())
@@ -40,26 +52,23 @@ fn a_closed_pool_refuses_at_once() {
 
 #[test]
 fn accepted_requests_get_their_slots() {
-    must_end(|| {
-        run(async {
-            let (device, control) = manual("fake");
-            let pool = pool(&device, 1);
-            let held = pool.acquire().await.unwrap();
-            let mut waiting = Box::pin(pool.acquire());
-            assert!(poll_once(&mut waiting).is_pending());
-            let mut drained = pin!(pool.drain(DAY));
-            assert!(futures::poll!(&mut drained).is_pending());
-            drop(held);
-            let slot = waiting.await.unwrap();
-            assert!(futures::poll!(&mut drained).is_pending());
-            // A run in flight keeps its slot in use.
-            drop(slot.submit());
-            drop(slot);
-            yield_often().await;
-            assert!(futures::poll!(&mut drained).is_pending());
-            control.complete_all();
-            drained.await.unwrap();
-        });
+    run_to_end(|| async {
+        let (device, control) = manual("fake");
+        let pool = pool(&device, 1);
+        let held = pool.acquire().await.unwrap();
+        let mut waiting = Box::pin(pool.acquire());
+        assert!(poll_once(&mut waiting).is_pending());
+        let mut drained = pending(pool.drain(DAY));
+        drop(held);
+        let slot = waiting.await.unwrap();
+        assert!(futures::poll!(&mut drained).is_pending());
+        // A run in flight keeps its slot in use.
+        drop(slot.submit());
+        drop(slot);
+        yield_often().await;
+        assert!(futures::poll!(&mut drained).is_pending());
+        control.complete_all();
+        drained.await.unwrap();
     });
 }
 
@@ -82,139 +91,124 @@ fn a_drain_says_what_is_left_at_its_limit() {
 
 #[test]
 fn the_last_request_that_leaves_ends_the_drain() {
-    must_end(|| {
-        run(async {
-            let (device, _) = manual("fake");
-            let pool = pool(&device, 1);
-            let held = pool.acquire().await.unwrap();
-            let mut waiting = Box::pin(pool.acquire());
-            assert!(poll_once(&mut waiting).is_pending());
-            let mut drained = pin!(pool.drain(DAY));
-            assert!(futures::poll!(&mut drained).is_pending());
-            // The slot is on its way to a request that never looks.
-            drop(held);
-            assert!(futures::poll!(&mut drained).is_pending());
-            drop(waiting);
-            drained.await.unwrap();
-        });
+    run_to_end(|| async {
+        let (device, _) = manual("fake");
+        let pool = pool(&device, 1);
+        let held = pool.acquire().await.unwrap();
+        let mut waiting = Box::pin(pool.acquire());
+        assert!(poll_once(&mut waiting).is_pending());
+        let mut drained = pending(pool.drain(DAY));
+        // The slot is on its way to a request that never looks.
+        drop(held);
+        assert!(futures::poll!(&mut drained).is_pending());
+        drop(waiting);
+        drained.await.unwrap();
     });
 }
 
 #[test]
 fn the_last_item_that_leaves_ends_the_drain() {
-    must_end(|| {
-        run(async {
-            let (device, _) = manual("fake");
-            let pool = pool(&device, 1);
-            let _held = pool.acquire().await.unwrap();
-            let batcher = Batcher::new(&pool, 8, async |_slot, items: Vec<u32>| Ok(items));
-            let mut call = Box::pin(batcher.call(1));
-            assert!(poll_once(&mut call).is_pending());
-            let mut drained = pin!(batcher.drain(DAY));
-            assert!(futures::poll!(&mut drained).is_pending());
-            drop(call);
-            drained.await.unwrap();
-        });
+    run_to_end(|| async {
+        let (device, _) = manual("fake");
+        let pool = pool(&device, 1);
+        let _held = pool.acquire().await.unwrap();
+        let batcher = Batcher::new(&pool, 8, async |_slot, items: Vec<u32>| Ok(items));
+        let mut call = Box::pin(batcher.call(1));
+        assert!(poll_once(&mut call).is_pending());
+        let drained = pending(batcher.drain(DAY));
+        drop(call);
+        drained.await.unwrap();
     });
 }
 
 #[test]
 fn an_item_whose_drop_panics_holds_no_drain_up() {
-    must_end(|| {
-        run(async {
-            let (device, _) = manual("fake");
-            let pool = pool(&device, 1);
-            let _held = pool.acquire().await.unwrap();
-            let batcher = Batcher::new(&pool, 8, async |_slot, items: Vec<PanicsOnDrop>| {
-                Ok(items.into_iter().map(std::mem::forget).collect::<Vec<()>>())
-            });
-            let mut call = Box::pin(batcher.call(PanicsOnDrop));
-            assert!(poll_once(&mut call).is_pending());
-            let mut drained = pin!(batcher.drain(DAY));
-            assert!(futures::poll!(&mut drained).is_pending());
-            std::panic::catch_unwind(AssertUnwindSafe(|| drop(call))).unwrap_err();
-            drained.await.unwrap();
+    run_to_end(|| async {
+        let (device, _) = manual("fake");
+        let pool = pool(&device, 1);
+        let _held = pool.acquire().await.unwrap();
+        let batcher = Batcher::new(&pool, 8, async |_slot, items: Vec<PanicsOnDrop>| {
+            Ok(items.into_iter().map(std::mem::forget).collect::<Vec<()>>())
         });
+        let mut call = Box::pin(batcher.call(PanicsOnDrop));
+        assert!(poll_once(&mut call).is_pending());
+        let drained = pending(batcher.drain(DAY));
+        std::panic::catch_unwind(AssertUnwindSafe(|| drop(call))).unwrap_err();
+        drained.await.unwrap();
     });
 }
 
 #[test]
 fn a_closed_batcher_refuses_and_ends_what_it_has() {
-    must_end(|| {
-        run(async {
-            let (device, control) = manual("fake");
-            let pool = pool(&device, 1);
-            pool.warm_up().await.unwrap();
-            let batcher = Batcher::new(&pool, 8, async |slot, items: Vec<u32>| {
-                slot.submit().await?;
-                Ok(items)
-            });
-            let call = |item| {
-                let batcher = batcher.clone();
-                tokio::spawn(async move { batcher.call(item).await })
-            };
-            let calls = [call(1), call(2), call(3)];
-            yield_often().await;
-            batcher.close();
-            assert_eq!(kind(batcher.call(4).now_or_never().unwrap()), Some(ErrorKind::Unavailable));
-            let error = batcher.drain(Duration::ZERO).await.unwrap_err();
-            assert!(error.message().contains("items waiting: 2, batches running: 1"), "{error}");
-            let mut drained = pin!(batcher.drain(DAY));
-            while futures::poll!(&mut drained).is_pending() {
-                control.complete_all();
-                tokio::task::yield_now().await;
-            }
-            for (call, item) in calls.into_iter().zip(1..) {
-                assert_eq!(call.now_or_never().unwrap().unwrap().unwrap(), item);
-            }
+    run_to_end(|| async {
+        let (device, control) = manual("fake");
+        let pool = pool(&device, 1);
+        pool.warm_up().await.unwrap();
+        let batcher = Batcher::new(&pool, 8, async |slot, items: Vec<u32>| {
+            slot.submit().await?;
+            Ok(items)
         });
+        let call = |item| {
+            let batcher = batcher.clone();
+            tokio::spawn(async move { batcher.call(item).await })
+        };
+        let calls = [call(1), call(2), call(3)];
+        yield_often().await;
+        batcher.close();
+        assert_eq!(kind(batcher.call(4).now_or_never().unwrap()), Some(ErrorKind::Unavailable));
+        let error = batcher.drain(Duration::ZERO).await.unwrap_err();
+        assert!(error.message().contains("items waiting: 2, batches running: 1"), "{error}");
+        let mut drained = pin!(batcher.drain(DAY));
+        while futures::poll!(&mut drained).is_pending() {
+            control.complete_all();
+            tokio::task::yield_now().await;
+        }
+        for (call, item) in calls.into_iter().zip(1..) {
+            assert_eq!(call.now_or_never().unwrap().unwrap().unwrap(), item);
+        }
     });
 }
 
 #[test]
 fn a_closed_batcher_waits_for_no_full_batch() {
-    must_end(|| {
-        run(async {
-            let (device, _) = manual("fake");
-            let batcher = pool(&device, 1).batcher().max_delay(DAY);
-            let batcher = batcher.build(async |_slot, items: Vec<u32>| Ok(items));
-            let own = batcher.clone();
-            let call = tokio::spawn(async move { own.call(7).await });
-            yield_often().await;
-            batcher.drain(DAY).await.unwrap();
-            assert_eq!(call.await.unwrap().unwrap(), 7);
-        });
+    run_to_end(|| async {
+        let (device, _) = manual("fake");
+        let batcher = pool(&device, 1).batcher().max_delay(DAY);
+        let batcher = batcher.build(async |_slot, items: Vec<u32>| Ok(items));
+        let own = batcher.clone();
+        let call = tokio::spawn(async move { own.call(7).await });
+        yield_often().await;
+        batcher.drain(DAY).await.unwrap();
+        assert_eq!(call.await.unwrap().unwrap(), 7);
     });
 }
 
 #[test]
 fn a_closed_cache_refuses_and_waits_for_its_callers() {
-    must_end(|| {
-        run(async {
-            let (device, _) = manual("fake");
-            let hold = Hold::new();
-            hold.release_one();
-            let makes = hold.held();
-            let cache = ExecutableCache::new(1000, move |&bytes: &usize| {
-                makes.pass();
-                Ok((fill(&device, bytes)?, ()))
-            });
-            let held = cache.get(&8).await.unwrap();
-            let mut making = Box::pin(cache.get(&16));
-            assert!(poll_once(&mut making).is_pending());
-            cache.close();
-            assert_eq!(kind(cache.get(&8).await), Some(ErrorKind::Unavailable));
-            let error = cache.drain(Duration::ZERO).await.unwrap_err();
-            assert!(error.message().contains("wait for one: 2"), "{error}");
-            let mut drained = pin!(cache.drain(DAY));
-            let clone = held.clone();
-            hold.open();
-            drop(making.await.unwrap());
-            drop(held);
-            assert!(futures::poll!(&mut drained).is_pending());
-            drop(clone);
-            drained.await.unwrap();
+    run_to_end(|| async {
+        let (device, _) = manual("fake");
+        let hold = Hold::new();
+        hold.release_one();
+        let makes = hold.held();
+        let cache = ExecutableCache::new(1000, move |&bytes: &usize| {
+            makes.pass();
+            Ok((fill(&device, bytes)?, ()))
         });
+        let held = cache.get(&8).await.unwrap();
+        let mut making = Box::pin(cache.get(&16));
+        assert!(poll_once(&mut making).is_pending());
+        cache.close();
+        assert_eq!(kind(cache.get(&8).await), Some(ErrorKind::Unavailable));
+        let error = cache.drain(Duration::ZERO).await.unwrap_err();
+        assert!(error.message().contains("wait for one: 2"), "{error}");
+        let mut drained = pin!(cache.drain(DAY));
+        let clone = held.clone();
+        hold.open();
+        drop(making.await.unwrap());
+        drop(held);
+        assert!(futures::poll!(&mut drained).is_pending());
+        drop(clone);
+        drained.await.unwrap();
     });
 }
 
@@ -230,22 +224,20 @@ impl Drop for Asks {
 
 #[test]
 fn slots_are_dropped_without_the_lock_of_a_batcher() {
-    must_end(|| {
-        run(async {
-            let (device, control) = manual("fake");
-            let (own, asked) = (Arc::new(std::sync::OnceLock::new()), Count::default());
-            let (asks, count, made) = (own.clone(), asked.clone(), device.clone());
-            let pool = ExecutablePool::builder().device(&device, 1);
-            let pool = pool.build(move |_| Ok((fill(&made, 4)?, Asks(asks.clone(), count.clone()))));
-            pool.warm_up().await.unwrap();
-            let batcher = Batcher::new(&pool, 8, async |_slot, items: Vec<u32>| Ok(items));
-            assert!(own.set(batcher.clone()).is_ok());
-            control.lose_device();
-            assert!(device.health().borrow().is_lost());
-            // The idle slot is found to be lost when the item looks for one.
-            assert_eq!(kind(batcher.call(1).await), Some(ErrorKind::DeviceLost));
-            assert_eq!(asked.get(), 1);
-        });
+    run_to_end(|| async {
+        let (device, control) = manual("fake");
+        let (own, asked) = (Arc::new(std::sync::OnceLock::new()), Count::default());
+        let (asks, count, made) = (own.clone(), asked.clone(), device.clone());
+        let pool = ExecutablePool::builder().device(&device, 1);
+        let pool = pool.build(move |_| Ok((fill(&made, 4)?, Asks(asks.clone(), count.clone()))));
+        pool.warm_up().await.unwrap();
+        let batcher = Batcher::new(&pool, 8, async |_slot, items: Vec<u32>| Ok(items));
+        assert!(own.set(batcher.clone()).is_ok());
+        control.lose_device();
+        assert!(device.health().borrow().is_lost());
+        // The idle slot is found to be lost when the item looks for one.
+        assert_eq!(kind(batcher.call(1).await), Some(ErrorKind::DeviceLost));
+        assert_eq!(asked.get(), 1);
     });
 }
 

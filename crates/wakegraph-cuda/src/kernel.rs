@@ -7,6 +7,7 @@ use std::sync::Arc;
 
 use parking_lot::Mutex;
 use wakegraph_hal::support::errors::foreign;
+use wakegraph_hal::support::kernel_cache::load_or_compile_again;
 use wakegraph_hal::support::launch::{HIDDEN_WORDS, LaunchArguments, LaunchGeometry};
 use wakegraph_hal::support::sources::source_params;
 use wakegraph_hal::support::streams::{DriverContext as _, prepare_launch};
@@ -42,7 +43,11 @@ impl CudaKernel {
         let (code, portable) = code(device.compute_capability, desc)?;
         let entry = if portable { dialect::entry_name(desc.name) } else { desc.name.to_owned() };
         let _bound = device.context.bind()?;
-        let function = CudaFunction::load(&device.pool, &code, &entry, desc.name)?;
+        let load = |code: &Arc<[u8]>| CudaFunction::load(&device.pool, code, &entry, desc.name);
+        let function = load_or_compile_again(&code, load, || {
+            program::forget(&code);
+            Ok(self::code(device.compute_capability, desc)?.0)
+        })?;
         // Code for older devices knows no wait.
         let version = || function.attribute(CU_FUNC_ATTRIBUTE_PTX_VERSION);
         let capability = device.compute_capability;

@@ -22,6 +22,14 @@ use super::sys::{
 /// The options for a compilation.
 type Options = &'static [&'static str];
 
+/// The code that this process has compiled or found.
+static PROGRAMS: ProgramCache<(Box<str>, Options, u32), [u8]> = ProgramCache::new(128);
+
+/// Has [`compile`] compile the source of this code again.
+pub(super) fn forget(code: &[u8]) {
+    PROGRAMS.forget(code);
+}
+
 /// Compiles `source` for devices of this compute capability (90 for 9.0), each source once per kind
 /// of device. `cuModuleLoadDataEx` takes the result.
 ///
@@ -29,7 +37,6 @@ type Options = &'static [&'static str];
 /// [`Unavailable`](ErrorKind::Unavailable) without NVRTC; [`Driver`](ErrorKind::Driver) with the
 /// compiler's log.
 pub(super) fn compile(name: &str, source: &str, options: Options, capability: u32) -> Result<Arc<[u8]>> {
-    static PROGRAMS: ProgramCache<(Box<str>, Options, u32), [u8]> = ProgramCache::new(128);
     PROGRAMS.get_or_compile((source.into(), options, capability), || {
         Ok(compile_now(name, source, options, capability)?.into())
     })

@@ -6,6 +6,7 @@ use std::borrow::Cow;
 use std::sync::Arc;
 
 use wakegraph_hal::support::errors::foreign;
+use wakegraph_hal::support::kernel_cache::load_or_compile_again;
 use wakegraph_hal::support::launch::{LaunchArguments, LaunchGeometry};
 use wakegraph_hal::support::streams::{DriverContext as _, prepare_launch};
 use wakegraph_hal::{
@@ -41,7 +42,11 @@ impl HipKernel {
         let (code, portable) = code(architecture, desc)?;
         let entry = if portable { dialect::entry_name(desc.name) } else { desc.name.to_owned() };
         let _bound = device.context.bind()?;
-        let function = HipFunction::load(&device.pool, &code, &entry, desc.name, architecture)?;
+        let load = |code: &Arc<[u8]>| HipFunction::load(&device.pool, code, &entry, desc.name, architecture);
+        let function = load_or_compile_again(&code, load, || {
+            program::forget(&code);
+            Ok(self::code(architecture, desc)?.0)
+        })?;
         Ok(Self {
             name: desc.name.into(),
             params: desc.params.into(),
@@ -196,7 +201,11 @@ pub(super) fn fill_by(
             let text = format!("{}{source}{}", dialect::HIP, dialect::entry_point(NAME, &params));
             let (entry, architecture) = (dialect::entry_name(NAME), &device.architecture);
             let code = program::compile(NAME, &text, architecture)?;
-            let function = HipFunction::load(&device.pool, &code, &entry, NAME, architecture)?;
+            let load = |code: &Arc<[u8]>| HipFunction::load(&device.pool, code, &entry, NAME, architecture);
+            let function = load_or_compile_again(&code, load, || {
+                program::forget(&code);
+                program::compile(NAME, &text, architecture)
+            })?;
             device.fill.get_or_init(|| function)
         }
     };

@@ -20,6 +20,14 @@ use super::sys::{
     outcome,
 };
 
+/// The code that this process has compiled or found, by source and architecture.
+static PROGRAMS: ProgramCache<(Box<str>, Box<str>), [u8]> = ProgramCache::new(128);
+
+/// Has [`compile`] compile the source of this code again.
+pub(super) fn forget(code: &[u8]) {
+    PROGRAMS.forget(code);
+}
+
 /// Compiles `source` for devices of this architecture (such as `gfx90a:sramecc+:xnack-`), each source
 /// once per kind of device. `hipModuleLoadData` takes the result.
 ///
@@ -27,7 +35,6 @@ use super::sys::{
 /// [`Unavailable`](ErrorKind::Unavailable) without hipRTC; [`Driver`](ErrorKind::Driver) with the
 /// compiler's log.
 pub(super) fn compile(name: &str, source: &str, architecture: &str) -> Result<Arc<[u8]>> {
-    static PROGRAMS: ProgramCache<(Box<str>, Box<str>), [u8]> = ProgramCache::new(128);
     PROGRAMS.get_or_compile((source.into(), architecture.into()), || {
         Ok(compile_now(name, source, architecture)?.into())
     })

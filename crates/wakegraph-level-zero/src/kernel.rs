@@ -4,11 +4,13 @@
 //! time. So every recorded launch has a handle of its own, set once.
 #![expect(unsafe_code, reason = "calls the driver")]
 
+use std::borrow::Cow;
 use std::ffi::{CString, c_void};
 use std::ptr;
 use std::sync::{Arc, OnceLock};
 
 use wakegraph_hal::support::errors::foreign;
+use wakegraph_hal::support::kernel_cache::load_or_compile_again;
 use wakegraph_hal::support::launch::{
     KernelDeclaration, MemoryArgument, SourceArgument, SourceArguments, divides, kernel_symbol,
 };
@@ -104,7 +106,11 @@ impl LevelZeroKernel {
     pub(super) fn load(context: &Arc<LevelZeroContext>, desc: &KernelDesc<'_>) -> Result<Self> {
         let name = desc.name;
         let KernelCode { binary, symbol, portable } = program::code(context, desc)?;
-        let module = program::module(context, &binary, name)?;
+        let load = |binary: &Cow<'_, [u8]>| program::module(context, binary, name);
+        let module = load_or_compile_again(&binary, load, || {
+            program::forget(&binary);
+            Ok(program::code(context, desc)?.binary)
+        })?;
         let names = program::kernel_names(context, &module)?;
         if !names.contains(&symbol) {
             let own = |name: &String| match portable {

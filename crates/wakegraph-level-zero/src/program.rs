@@ -165,13 +165,20 @@ impl Language {
     }
 }
 
+/// The code that this process has compiled or found.
+static PROGRAMS: ProgramCache<(Box<str>, Language, u32), [u8]> = ProgramCache::new(128);
+
+/// Has [`code`] compile the source of this code again.
+pub(super) fn forget(code: &[u8]) {
+    PROGRAMS.forget(code);
+}
+
 /// Compiles `source` for the product with this number, each source once per product.
 ///
 /// # Errors
 /// [`Unavailable`](ErrorKind::Unavailable) without the compiler; [`Driver`](ErrorKind::Driver) with
 /// its log when the source does not compile.
 pub(super) fn compile(kernel: &str, source: &str, language: Language, product: u32) -> Result<Arc<[u8]>> {
-    static PROGRAMS: ProgramCache<(Box<str>, Language, u32), [u8]> = ProgramCache::new(128);
     PROGRAMS.get_or_compile((source.into(), language, product), || {
         Ok(compile_now(kernel, source, language, product)?.into())
     })

@@ -2,6 +2,8 @@
 //! crate `half`.
 #![expect(unsafe_code, reason = "declares device code")]
 
+use std::fmt::Debug;
+
 use bytemuck::Pod;
 use wakegraph::kernel::KernelCall;
 use wakegraph::memory::{bf16, f16};
@@ -81,18 +83,36 @@ fn same(one: f32, other: f32) -> bool {
     one.to_bits() == other.to_bits() || one.is_nan() && other.is_nan()
 }
 
-fn all_f16_become_floats(setup: &Setup) {
-    let all: Vec<f16> = (0..=u16::MAX).map(f16::from_bits).collect();
-    for (x, y) in all.iter().zip(converted(setup, &all, |x, y| f16_to_float(x, y))) {
-        assert!(same(y, x.to_f32()), "{:#06x} became {y}", x.to_bits());
+/// Compares what a kernel makes of each number with a model of it.
+fn assert_converts<A: Pod + Debug, B: Pod>(
+    setup: &Setup,
+    all: &[A],
+    kernel: impl Fn(&Buffer<A>, &Buffer<B>) -> KernelCall,
+    model: impl Fn(A) -> B,
+    to_float: impl Fn(B) -> f32,
+) {
+    for (&x, y) in all.iter().zip(converted(setup, all, kernel)) {
+        let (found, expected) = (to_float(y), to_float(model(x)));
+        assert!(same(found, expected), "{x:?} became {found:e}, not {expected:e}");
     }
 }
 
+fn all_f16() -> impl Iterator<Item = f16> {
+    (0..=u16::MAX).map(f16::from_bits)
+}
+
+fn all_bf16() -> impl Iterator<Item = bf16> {
+    (0..=u16::MAX).map(bf16::from_bits)
+}
+
+fn all_f16_become_floats(setup: &Setup) {
+    let all: Vec<f16> = all_f16().collect();
+    assert_converts(setup, &all, |x, y| f16_to_float(x, y), f16::to_f32, |y| y);
+}
+
 fn all_bf16_become_floats(setup: &Setup) {
-    let all: Vec<bf16> = (0..=u16::MAX).map(bf16::from_bits).collect();
-    for (x, y) in all.iter().zip(converted(setup, &all, |x, y| bf16_to_float(x, y))) {
-        assert!(same(y, x.to_f32()), "{:#06x} became {y}", x.to_bits());
-    }
+    let all: Vec<bf16> = all_bf16().collect();
+    assert_converts(setup, &all, |x, y| bf16_to_float(x, y), bf16::to_f32, |y| y);
 }
 
 /// All numbers, what is half-way to the next and beside that, and any bits.
@@ -110,33 +130,13 @@ fn floats(all: impl Iterator<Item = f32>) -> Vec<f32> {
 }
 
 fn floats_round_to_f16(setup: &Setup) {
-    let all = floats((0..=u16::MAX).map(|bits| f16::from_bits(bits).to_f32()));
-    for (x, y) in all.iter().zip(converted(setup, &all, |x, y| float_to_f16(x, y))) {
-        let expected = f16::from_f32(*x);
-        let is_same = y.to_bits() == expected.to_bits() || y.is_nan() && expected.is_nan();
-        assert!(
-            is_same,
-            "{:#010x} became {:#06x}, not {:#06x}",
-            x.to_bits(),
-            y.to_bits(),
-            expected.to_bits()
-        );
-    }
+    let all = floats(all_f16().map(f16::to_f32));
+    assert_converts(setup, &all, |x, y| float_to_f16(x, y), f16::from_f32, f16::to_f32);
 }
 
 fn floats_round_to_bf16(setup: &Setup) {
-    let all = floats((0..=u16::MAX).map(|bits| bf16::from_bits(bits).to_f32()));
-    for (x, y) in all.iter().zip(converted(setup, &all, |x, y| float_to_bf16(x, y))) {
-        let expected = bf16::from_f32(*x);
-        let is_same = y.to_bits() == expected.to_bits() || y.is_nan() && expected.is_nan();
-        assert!(
-            is_same,
-            "{:#010x} became {:#06x}, not {:#06x}",
-            x.to_bits(),
-            y.to_bits(),
-            expected.to_bits()
-        );
-    }
+    let all = floats(all_bf16().map(bf16::to_f32));
+    assert_converts(setup, &all, |x, y| float_to_bf16(x, y), bf16::from_f32, bf16::to_f32);
 }
 
 fn copies_and_fills(setup: &Setup) {
@@ -157,6 +157,24 @@ fn copies_and_fills(setup: &Setup) {
     });
 }
 
+/// Submits twice, and compares the numbers after each run with those of a model, which makes a step.
+fn assert_follows<H: Pod + Debug + PartialEq>(
+    setup: &Setup,
+    graph: &Graph,
+    y: &Buffer<H>,
+    mut model: Vec<H>,
+    step: impl Fn(&mut [H]),
+) {
+    let exec = graph.finalize().unwrap();
+    setup.block_on(async {
+        for _ in 0..2 {
+            exec.submit().await.unwrap();
+            step(&mut model);
+            assert_eq!(y.to_vec().await.unwrap(), model);
+        }
+    });
+}
+
 fn values_and_slices(setup: &Setup) {
     let device = setup.device();
     let numbers = |first: i32| (first..first + 9).map(|n| f16::from_f32(n as f32 / 8.0)).collect::<Vec<_>>();
@@ -165,15 +183,10 @@ fn values_and_slices(setup: &Setup) {
     let mut graph = Graph::new(device);
     // Slices at odd places.
     graph.launch(axpy_f16(a, x.slice(1..8).unwrap(), y.slice(1..8).unwrap()), Range::linear(7));
-    let exec = graph.finalize().unwrap();
-    let (x, mut model) = (numbers(-4), numbers(3));
-    setup.block_on(async {
-        for _ in 0..2 {
-            exec.submit().await.unwrap();
-            for (x, y) in x.iter().zip(&mut model).skip(1).take(7) {
-                *y = f16::from_f32(a.to_f32() * x.to_f32() + y.to_f32());
-            }
-            assert_eq!(y.to_vec().await.unwrap(), model);
+    let x = numbers(-4);
+    assert_follows(setup, &graph, &y, numbers(3), |model| {
+        for (x, y) in x.iter().zip(model).skip(1).take(7) {
+            *y = f16::from_f32(a.to_f32() * x.to_f32() + y.to_f32());
         }
     });
 }
@@ -185,15 +198,10 @@ fn local_memory(setup: &Setup) {
     let a = bf16::from_f32(7.7);
     let mut graph = Graph::new(device);
     graph.launch(axpy_bf16(a, &x, Local::new(8), &y), Range::linear(8).local([4]));
-    let exec = graph.finalize().unwrap();
-    let (x, mut model) = (numbers(0.1), numbers(-3.3));
-    setup.block_on(async {
-        for _ in 0..2 {
-            exec.submit().await.unwrap();
-            for (x, y) in x.iter().zip(&mut model) {
-                *y = bf16::from_f32(a.to_f32() * x.to_f32() + y.to_f32());
-            }
-            assert_eq!(y.to_vec().await.unwrap(), model);
+    let x = numbers(0.1);
+    assert_follows(setup, &graph, &y, numbers(-3.3), |model| {
+        for (x, y) in x.iter().zip(model) {
+            *y = bf16::from_f32(a.to_f32() * x.to_f32() + y.to_f32());
         }
     });
 }

@@ -1,5 +1,6 @@
 //! Compiled kernels on disk: a process that starts again loads what an earlier one has compiled.
 
+use std::collections::{HashMap, HashSet};
 use std::fmt::{self, Debug};
 use std::fs::{self, DirBuilder, File, OpenOptions};
 use std::hash::{BuildHasher as _, DefaultHasher, Hash as _, Hasher as _, RandomState};
@@ -10,7 +11,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::time::{Duration, SystemTime};
 
 use etcetera::BaseStrategy as _;
-use parking_lot::RwLock;
+use parking_lot::{Mutex, RwLock};
 
 use crate::{Error, ErrorKind, Result};
 
@@ -22,8 +23,8 @@ use crate::{Error, ErrorKind, Result};
 /// Kept are the outputs of NVIDIA's and AMD's run-time compilers and of Intel's compiler for Level Zero.
 /// OpenCL's drivers keep what they build themselves. A kernel is found again if its source, the options, the
 /// kind of device and the compiler's version are the same. A file that is cut short, damaged or foreign is
-/// compiled anew and replaced; so are files that cannot be read. A folder that cannot be written, as in a
-/// read-only image, serves what is there. None of this is an error: the log has a warning. Not compared are
+/// compiled anew and replaced; so are files that cannot be read, and code that the driver refuses to load. A
+/// folder that cannot be written, as in a read-only image, serves what is there. None of this is an error: the log has a warning. Not compared are
 /// the version of Intel's compiler, which does not tell it, the updates of one version of NVIDIA's (12.4),
 /// and files that a source includes. Remove the folder when one of these has changed.
 ///
@@ -94,7 +95,7 @@ impl KernelCache {
                 .caused_by(error)
         })?;
         let options = Self { folder, ..self };
-        let cache = EnabledCache { options, bytes: AtomicU64::new(0), has_warned: AtomicBool::new(false) };
+        let cache = EnabledCache::new(options);
         cache.bytes.store(cache.files().iter().map(|file| file.bytes).sum(), Relaxed);
         *ENABLED.write() = Some(Arc::new(cache));
         Ok(())
@@ -121,6 +122,25 @@ pub fn get_or_compile(key: &[&[u8]], compile: impl FnOnce() -> Result<Vec<u8>>) 
     Ok(code)
 }
 
+/// Loads code. If the driver refuses code that this process has found on disk, loads what `compile_again`
+/// gives, which must not come from a cache of the process.
+///
+/// # Errors
+/// Those of both.
+pub fn load_or_compile_again<C: AsRef<[u8]>, L>(
+    code: &C,
+    load: impl Fn(&C) -> Result<L>,
+    compile_again: impl FnOnce() -> Result<C>,
+) -> Result<L> {
+    load(code).or_else(|error| {
+        let cache = ENABLED.read().clone();
+        match cache.is_some_and(|cache| cache.is_refused(code.as_ref(), &error)) {
+            true => load(&compile_again()?),
+            false => Err(error),
+        }
+    })
+}
+
 fn make_folder(folder: &Path) -> io::Result<()> {
     let mut builder = DirBuilder::new();
     builder.recursive(true);
@@ -135,6 +155,10 @@ struct EnabledCache {
     bytes: AtomicU64,
     /// Whether the log has a warning about the folder already.
     has_warned: AtomicBool,
+    /// The files that this process has found, by the digests of their code.
+    found: Mutex<HashMap<u64, PathBuf>>,
+    /// The files with code that a driver refuses. In a folder that cannot be written, they stay.
+    refused: Mutex<HashSet<PathBuf>>,
 }
 
 impl Debug for EnabledCache {
@@ -164,12 +188,33 @@ fn seal(key: &[&[u8]], code: &[u8]) -> [u8; 8] {
 }
 
 impl EnabledCache {
+    fn new(options: KernelCache) -> Self {
+        let (bytes, has_warned) = (AtomicU64::new(0), AtomicBool::new(false));
+        Self { options, bytes, has_warned, found: Mutex::default(), refused: Mutex::default() }
+    }
+
+    /// Whether code that a driver refuses with this error is that of a file. If so, the file is not used again.
+    fn is_refused(&self, code: &[u8], error: &Error) -> bool {
+        let says_nothing_of_code = matches!(error.kind(), ErrorKind::OutOfMemory | ErrorKind::DeviceLost);
+        let path = self.found.lock().get(&digest(&[code])).cloned();
+        let Some(path) = path.filter(|_| !says_nothing_of_code) else { return false };
+        fs::remove_file(&path).ok();
+        if self.refused.lock().insert(path.clone()) {
+            tracing::warn!(target: "wakegraph", file = %path.display(), %error,
+                "the driver refuses a compiled kernel on disk, so it is compiled again");
+        }
+        true
+    }
+
     fn path(&self, key: &[&[u8]]) -> PathBuf {
         self.options.folder.join(format!("{:016x}.{EXTENSION}", digest(key)))
     }
 
     fn find(&self, key: &[&[u8]]) -> Option<Vec<u8>> {
         let path = self.path(key);
+        if self.refused.lock().contains(&path) {
+            return None;
+        }
         let mut contents = match read(&path) {
             Ok(contents) => contents,
             Err(error) if error.kind() == io::ErrorKind::NotFound => return None,
@@ -185,6 +230,7 @@ impl EnabledCache {
             return None;
         }
         contents.drain(..HEADER);
+        self.found.lock().insert(digest(&[&contents]), path);
         Some(contents)
     }
 
@@ -198,6 +244,7 @@ impl EnabledCache {
         if let Err(error) = write(&path, &[MAGIC, &seal(key, code), code]) {
             return self.warn(&path, &error, "a compiled kernel cannot be kept on disk");
         }
+        self.refused.lock().remove(&path);
         if self.bytes.fetch_add(added, Relaxed) + added > self.options.limit {
             self.make_room(self.files());
         }
@@ -329,7 +376,7 @@ mod tests {
         fn at(folder: &Path, limit: u64) -> Self {
             make_folder(folder).unwrap();
             let options = KernelCache::at(folder).limit(limit);
-            Self(EnabledCache { options, bytes: AtomicU64::new(0), has_warned: AtomicBool::new(false) })
+            Self(EnabledCache::new(options))
         }
 
         /// The code of this number, which is compiled if the cache does not have it. Says whether it had.
@@ -404,6 +451,24 @@ mod tests {
             assert!(!cache.get(number), "a damaged file was taken");
             assert!(cache.get(number), "it was not replaced");
         }
+    }
+
+    #[test]
+    fn code_that_the_driver_refuses_is_compiled_again() {
+        let (cache, key): (_, [&[u8]; 1]) = (TestCache::new(1 << 20), [b"stale"]);
+        let error = |kind| Error::new(kind, "no image for this device");
+        cache.0.keep(&key, b"old code");
+        assert!(!cache.0.is_refused(b"old code", &error(ErrorKind::Driver)), "it was not found on disk");
+        let found = cache.0.find(&key).unwrap();
+        assert!(!cache.0.is_refused(&found, &error(ErrorKind::OutOfMemory)));
+        assert!(!cache.0.is_refused(b"other code", &error(ErrorKind::Driver)));
+        assert!(cache.0.is_refused(&found, &error(ErrorKind::Driver)));
+        assert!(!cache.0.path(&key).exists());
+        // As where the file cannot be removed.
+        write(&cache.0.path(&key), &[MAGIC, &seal(&key, &found), &found]).unwrap();
+        assert_eq!(cache.0.find(&key), None);
+        cache.0.keep(&key, b"new code");
+        assert_eq!(cache.0.find(&key).unwrap(), b"new code");
     }
 
     #[test]

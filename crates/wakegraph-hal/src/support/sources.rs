@@ -315,6 +315,14 @@ impl<K: PartialEq, P: ?Sized> ProgramCache<K, P> {
         programs.push_back((key, Arc::clone(&program)));
         program
     }
+
+    /// Forgets a program, which is to be compiled again.
+    pub fn forget(&self, program: &P)
+    where
+        P: PartialEq,
+    {
+        self.programs.lock().retain(|(_, known)| **known != *program);
+    }
 }
 
 /// Whether no kernel has the program, and no thread compiles it or waits for it.
@@ -435,6 +443,16 @@ mod tests {
         let other = cache.get_or_compile("b", || Ok("B".into())).unwrap();
         assert!(Arc::ptr_eq(&first, &again));
         assert_eq!((&*first, &*other), ("A", "B"));
+    }
+
+    #[test]
+    fn a_program_can_be_forgotten() {
+        let cache = ProgramCache::<&str, str>::new(8);
+        let first = cache.get_or_compile("a", || Ok("A".into())).unwrap();
+        cache.get_or_compile("b", || Ok("B".into())).unwrap();
+        cache.forget(&first);
+        assert_eq!(&*cache.get_or_compile("a", || Ok("again".into())).unwrap(), "again");
+        assert_eq!(&*cache.get_or_compile("b", || panic!("compiled again")).unwrap(), "B");
     }
 
     #[test]
