@@ -132,12 +132,19 @@ impl<'a> UpdateTest<'a> {
     }
 }
 
+impl Drop for UpdateTest<'_> {
+    /// Waits for an attempt that has failed half-way, before its memory serves others.
+    fn drop(&mut self) {
+        self.device.context.report(self.stream.synchronize());
+    }
+}
+
 /// The launch that sets one byte.
 fn fill(device: &HipDeviceInner, bytes: &HipMemory, index: usize, value: u8) -> Result<HipLaunch> {
     kernel::fill(device, part(bytes, index, 1), part(bytes, if value == OLD { 3 } else { 4 }, 1))
 }
 
 fn part(memory: &HipMemory, offset: usize, len: usize) -> UsmPointer {
-    // SAFETY: the memory outlives the launches that use it: each attempt waits for its own.
+    // SAFETY: the memory outlives the launches that use it: each attempt waits for its own, or the drop does.
     unsafe { UsmPointer::new(memory.address() as usize + offset, len) }
 }
