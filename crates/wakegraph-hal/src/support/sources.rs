@@ -321,7 +321,7 @@ impl<K: PartialEq, P: ?Sized> ProgramCache<K, P> {
     where
         P: PartialEq,
     {
-        self.programs.lock().retain(|(_, known)| **known != *program);
+        self.programs.lock().retain(|(_, known)| known.get().is_none_or(|known| **known != *program));
     }
 }
 
