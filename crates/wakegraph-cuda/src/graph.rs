@@ -269,7 +269,7 @@ impl<'a> GraphBody<'a> {
         let bodies = (0..bodies).map(move |number| {
             // SAFETY: the driver has written a pointer to its array of as many graphs, which lives as long as
             // the node, as the graphs do.
-            let raw = unsafe { params.conditional.phGraph_out.add(number).read() };
+            let raw = unsafe { params.conditional.phGraph_out.wrapping_add(number).read() };
             Self { raw, ..self }
         });
         Ok((GraphNode { part: self.part, raw: node }, bodies))
