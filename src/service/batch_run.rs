@@ -10,6 +10,7 @@ use futures::future::{BoxFuture, Either, select};
 use tokio::runtime::Handle;
 use wakegraph_hal::{Error, ErrorKind, Result};
 
+use crate::service::callers::{BatchCallers, Callers};
 use crate::service::deadline::Deadline;
 use crate::service::item_queue::{Batch, BatchRunner, Caller, ItemQueue, drop_items};
 use crate::service::pool::ExecutablePool;
@@ -27,12 +28,13 @@ where
     T: Send + 'static,
     I: Send + 'static,
     R: Send + 'static,
-    F: FnOnce(PoolGuard<T>, Vec<I>) -> Fut + Clone + Send + Sync + 'static,
+    F: FnOnce(PoolGuard<T>, Vec<I>, Callers) -> Fut + Clone + Send + Sync + 'static,
     Fut: Future<Output = Result<Vec<R>>> + Send + 'static,
 {
     fn run_alone(&self, item: I, deadline: Option<Deadline>) -> Result<BoxFuture<'static, Result<R>>, I> {
         let Some(slot) = self.pool.try_made() else { return Err(item) };
-        let results = run_batch(self.run.clone(), slot.with_deadline(deadline), vec![item], 1);
+        let (run, slot) = (self.run.clone(), slot.with_deadline(deadline));
+        let results = run_batch(move || run(slot, vec![item], Callers::alone()), 1);
         Ok(results.map(|results| results?.pop().ok_or_else(|| wrong_count(0, 1))).boxed())
     }
 
@@ -56,7 +58,7 @@ where
     T: Send + 'static,
     I: Send + 'static,
     R: Send + 'static,
-    F: FnOnce(PoolGuard<T>, Vec<I>) -> Fut + Clone + Send + Sync + 'static,
+    F: FnOnce(PoolGuard<T>, Vec<I>, Callers) -> Fut + Clone + Send + Sync + 'static,
     Fut: Future<Output = Result<Vec<R>>> + Send + 'static,
 {
     async fn pull(mut self) {
@@ -93,45 +95,34 @@ impl<T, I, R, F> Drop for Puller<T, I, R, F> {
 
 /// Runs a batch as long as anybody waits for it. When all callers have left, the closure's future is dropped.
 async fn run_and_answer<T, I, R, Fut>(
-    run: impl FnOnce(PoolGuard<T>, Vec<I>) -> Fut,
+    run: impl FnOnce(PoolGuard<T>, Vec<I>, Callers) -> Fut,
     slot: PoolGuard<T>,
     batch: Batch<I, R>,
 ) where
     T: Send + 'static,
+    R: Send + 'static,
     Fut: Future<Output = Result<Vec<R>>>,
 {
-    let Batch { count: _count, items, mut callers, deadline } = batch;
+    let Batch { count: _count, items, callers, deadline } = batch;
     // They may have gone since the batch was put together.
     if callers.iter().all(Caller::is_closed) {
         return drop_items(items);
     }
-    let results = {
-        let results = pin!(run_batch(run, slot.with_deadline(deadline), items, callers.len()));
-        let all_have_left = pin!(async {
-            for caller in &mut callers {
-                caller.closed().await;
-            }
-        });
-        match select(results, all_have_left).await {
-            Either::Left((results, _)) => results,
-            Either::Right(_) => return,
-        }
-    };
-    answer(callers, results);
+    let (count, callers) = (callers.len(), BatchCallers::new(callers));
+    let (slot, view) = (slot.with_deadline(deadline), callers.view());
+    let results = run_batch(move || run(slot, items, view), count);
+    match select(pin!(results), pin!(callers.all_have_left())).await {
+        Either::Left((results, _)) => answer(callers.take(), results),
+        Either::Right(_) => {}
+    }
 }
 
-/// Runs the closure; its panic becomes an error.
-async fn run_batch<T, I, R, Fut>(
-    run: impl FnOnce(PoolGuard<T>, Vec<I>) -> Fut,
-    slot: PoolGuard<T>,
-    items: Vec<I>,
-    count: usize,
-) -> Result<Vec<R>>
+/// Runs the closure for so many items; its panic becomes an error.
+async fn run_batch<R, Fut>(run: impl FnOnce() -> Fut, count: usize) -> Result<Vec<R>>
 where
-    T: Send + 'static,
     Fut: Future<Output = Result<Vec<R>>>,
 {
-    let results = AssertUnwindSafe(async { run(slot, items).await }).catch_unwind().await;
+    let results = AssertUnwindSafe(async { run().await }).catch_unwind().await;
     let results = results.map_err(|panic| {
         let why = format!("the closure that runs a batch panicked: {}", panics::message(panic));
         Error::new(ErrorKind::HostTaskPanicked, why)

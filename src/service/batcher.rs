@@ -10,6 +10,7 @@ use tokio::time::Instant;
 use wakegraph_hal::{Priority, Result, setters};
 
 use crate::service::batch_run::PoolRunner;
+use crate::service::callers::Callers;
 use crate::service::deadline::{Deadline, until};
 use crate::service::item_queue::{BatchLimits, EnteredItem, ItemAsk, ItemQueue};
 use crate::service::pool::{DEFAULT_QUEUE, ExecutablePool};
@@ -88,6 +89,45 @@ impl<T: Send + 'static, I: Send + 'static> BatcherBuilder<T, I> {
     pub fn build<F, Fut, R>(self, run: F) -> Batcher<I, R>
     where
         F: FnOnce(PoolGuard<T>, Vec<I>) -> Fut + Clone + Send + Sync + 'static,
+        Fut: Future<Output = Result<Vec<R>>> + Send + 'static,
+        R: Send + 'static,
+    {
+        self.build_with_callers(move |slot, items, _callers| run(slot, items))
+    }
+
+    /// Builds the batcher. `run` runs a batch, and can ask who still waits: for work that has several steps,
+    /// of which those of an item whose caller has given up can be left out. It returns a result for such an
+    /// item all the same.
+    ///
+    /// ```
+    /// use wakegraph::service::{Callers, ExecutablePool, PoolGuard};
+    /// use wakegraph::{HostBuffer, Result};
+    ///
+    /// /// One more token of a text.
+    /// async fn step(slot: &PoolGuard<HostBuffer<u32>>, text: &mut Vec<u32>) -> Result<()> {
+    ///     slot.write().await[0] = text.len() as u32;
+    ///     slot.submit().await?;
+    ///     text.push(slot.read().await[0]);
+    ///     Ok(())
+    /// }
+    ///
+    /// # fn example(pool: &ExecutablePool<HostBuffer<u32>>) -> wakegraph::service::Batcher<u32, Vec<u32>> {
+    /// pool.batcher().build_with_callers(async |slot, prompts: Vec<u32>, callers: Callers| {
+    ///     let mut texts: Vec<Vec<u32>> = prompts.into_iter().map(|prompt| vec![prompt]).collect();
+    ///     for _ in 0..100 {
+    ///         for (item, text) in texts.iter_mut().enumerate() {
+    ///             if callers.is_waiting(item) {
+    ///                 step(&slot, text).await?;
+    ///             }
+    ///         }
+    ///     }
+    ///     Ok(texts)
+    /// })
+    /// # }
+    /// ```
+    pub fn build_with_callers<F, Fut, R>(self, run: F) -> Batcher<I, R>
+    where
+        F: FnOnce(PoolGuard<T>, Vec<I>, Callers) -> Fut + Clone + Send + Sync + 'static,
         Fut: Future<Output = Result<Vec<R>>> + Send + 'static,
         R: Send + 'static,
     {

@@ -57,6 +57,7 @@
 mod batch_run;
 mod batcher;
 mod cache;
+mod callers;
 mod deadline;
 mod device_memory;
 mod drain;
@@ -72,6 +73,7 @@ mod tower_service;
 
 pub use batcher::{Batcher, BatcherBuilder, CallBuilder};
 pub use cache::{CachedExecutable, ExecutableCache};
+pub use callers::Callers;
 pub use permit::Slot;
 pub use pool::{AcquireBuilder, ExecutablePool, PoolBuilder, PoolStatus};
 pub use pool_guard::PoolGuard;

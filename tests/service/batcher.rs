@@ -7,11 +7,12 @@ use std::time::Duration;
 use futures::FutureExt as _;
 use futures::future::{BoxFuture, join_all};
 use parking_lot::Mutex;
-use wakegraph::service::{Batcher, ExecutablePool, Priority};
+use wakegraph::service::{Batcher, Callers, ExecutablePool, PoolGuard, Priority};
 use wakegraph::testing::FakeControl;
 use wakegraph::{Error, ErrorKind, Graph, HostBuffer, Range, Result};
 
 use crate::common::{Count, host, manual, poll_once, pool, run, yield_often};
+use crate::support::must_end;
 
 /// A batcher over one slot of a device that the test controls. Returns each item, times ten.
 struct Manual {
@@ -519,5 +520,46 @@ fn results_of_a_storm_are_right() {
             tokio::task::yield_now().await;
         }
         assert!(computed.get() <= CALLS as usize);
+    });
+}
+
+#[test]
+fn a_batch_sees_which_callers_have_left() {
+    must_end(|| {
+        run(async {
+            let (device, control) = manual("fake");
+            let pool = pool(&device, 1);
+            pool.warm_up().await.unwrap();
+            let seen = Arc::new(Mutex::new(Vec::new()));
+            let sees = seen.clone();
+            let batcher = pool.batcher().build_with_callers(
+                async move |slot: PoolGuard<usize>, items: Vec<u32>, callers: Callers| {
+                    let note =
+                        || sees.lock().push((0..4).map(|item| callers.is_waiting(item)).collect::<Vec<_>>());
+                    note();
+                    slot.submit().await?;
+                    note();
+                    Ok(items)
+                },
+            );
+            let alone = tokio::spawn({
+                let batcher = batcher.clone();
+                async move { batcher.call(0).await }
+            });
+            yield_often().await;
+            let call = |item| Box::pin(batcher.call(item));
+            let (mut stays, mut leaves, mut stays_too) = (call(1), call(2), call(3));
+            for call in [&mut stays, &mut leaves, &mut stays_too] {
+                assert!(poll_once(call).is_pending());
+            }
+            control.complete_all();
+            assert_eq!(alone.await.unwrap().unwrap(), 0);
+            yield_often().await;
+            drop(leaves);
+            control.complete_all();
+            assert_eq!((stays.await.unwrap(), stays_too.await.unwrap()), (1, 3));
+            let (one, all) = ([true, false, false, false], [true, true, true, false]);
+            assert_eq!(*seen.lock(), [one, one, all, [true, false, true, false]]);
+        });
     });
 }
