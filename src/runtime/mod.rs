@@ -59,6 +59,7 @@ pub use queue::{CommandBuilder, Loan, Queue, Recording};
 pub use resource::buffer::Buffer;
 pub use resource::device::Device;
 pub use resource::health::Health;
+pub(crate) use resource::health::HealthListener;
 pub use resource::host_buffer::HostBuffer;
 pub use resource::host_pool::HostPoolStats;
 pub use resource::kernel::argument::Local;

@@ -100,7 +100,7 @@ impl<T: Send + 'static, I: Send + 'static> BatcherBuilder<T, I> {
     /// item all the same.
     ///
     /// ```
-    /// use wakegraph::service::{Callers, ExecutablePool, PoolGuard};
+    /// use wakegraph::service::{Batcher, Callers, ExecutablePool, PoolGuard};
     /// use wakegraph::{HostBuffer, Result};
     ///
     /// /// One more token of a text.
@@ -111,7 +111,7 @@ impl<T: Send + 'static, I: Send + 'static> BatcherBuilder<T, I> {
     ///     Ok(())
     /// }
     ///
-    /// # fn example(pool: &ExecutablePool<HostBuffer<u32>>) -> wakegraph::service::Batcher<u32, Vec<u32>> {
+    /// # fn example(pool: &ExecutablePool<HostBuffer<u32>>) -> Batcher<u32, Vec<u32>> {
     /// pool.batcher().build_with_callers(async |slot, prompts: Vec<u32>, callers: Callers| {
     ///     let mut texts: Vec<Vec<u32>> = prompts.into_iter().map(|prompt| vec![prompt]).collect();
     ///     for _ in 0..100 {

@@ -2,7 +2,7 @@
 
 use std::future::poll_fn;
 use std::hash::RandomState;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 use std::task::{Context, Poll, Waker};
 
 use parking_lot::Mutex;
@@ -10,7 +10,7 @@ use slab::Slab;
 use smallvec::SmallVec;
 use wakegraph_hal::{Error, ErrorKind, Priority, ResourceId, Result};
 
-use crate::runtime::{Device, ExecutableGraph, Predecessor, on_thread};
+use crate::runtime::{Device, ExecutableGraph, HealthListener, Predecessor, on_thread};
 use crate::service::drain::Drain;
 use crate::service::fair_queue::{FairQueue, Position};
 use crate::service::slot_table::{Claim, Made, SlotTable};
@@ -48,6 +48,7 @@ pub(super) struct PoolInner<T> {
     pub(super) make: Box<MakeSlot<T>>,
     /// Number of requests that may wait.
     pub(super) queue: usize,
+    pub(super) skips_stalled: bool,
     pub(super) keys: RandomState,
     pub(super) metrics: QueueMetrics,
     pub(super) drain: Drain,
@@ -200,9 +201,24 @@ impl<T> PoolInner<T> {
     }
 
     /// Adds slots, and gives them to requests that wait.
-    pub(super) fn add_device(&self, device: Device, slots: usize) {
+    pub(super) fn add_device(self: &Arc<Self>, device: Device, slots: usize)
+    where
+        T: Send + 'static,
+    {
+        self.listen_to([&device]);
         self.state.lock().table.add(Some(device), slots);
         self.serve(None);
+    }
+
+    /// Hears when devices hang and when they go on, if the pool skips those that hang.
+    pub(super) fn listen_to<'d>(self: &Arc<Self>, devices: impl IntoIterator<Item = &'d Device>)
+    where
+        T: Send + 'static,
+    {
+        if self.skips_stalled {
+            let listener: Weak<dyn HealthListener> = Arc::<Self>::downgrade(self);
+            devices.into_iter().for_each(|device| device.tell_of_health(listener.clone()));
+        }
     }
 
     /// Takes a slot back, if there is one to take back, and gives free slots to requests that wait. Wakes
@@ -228,6 +244,12 @@ impl<T> PoolInner<T> {
         // The drop of a slot may take long.
         answered.into_iter().for_each(wake);
         drop_values(dropped);
+    }
+}
+
+impl<T: Send> HealthListener for PoolInner<T> {
+    fn health_changed(&self) {
+        self.serve(None);
     }
 }
 
@@ -397,10 +419,12 @@ impl<T: Send + 'static> Permit<T> {
         };
         let bytes: u64 = executable.device_memory().map(|(_, bytes)| bytes).sum();
         let made = Box::new(Made { executable, value, since, runs: Mutex::default() });
-        let (fits, is_only_one) = {
+        let (new, fits, is_only_one) = {
             let mut state = self.pool.state.lock();
-            (state.table.made(claim, made), state.table.is_only_one(claim))
+            let new = state.table.note_devices(claim, &made.executable);
+            (new, state.table.made(claim, made), state.table.is_only_one(claim))
         };
+        self.pool.listen_to(&new);
         if fits {
             // Other slots may have waited to see how large this one is.
             self.pool.serve(None);

@@ -91,6 +91,7 @@ pub struct PoolBuilder {
     places: Vec<(Option<Device>, usize)>,
     queue: usize,
     memory_limit: Option<u64>,
+    skip_stalled: bool,
 }
 
 impl PoolBuilder {
@@ -121,7 +122,9 @@ impl PoolBuilder {
         self,
         make: impl Fn(&Slot) -> Result<(ExecutableGraph, T)> + Send + Sync + 'static,
     ) -> ExecutablePool<T> {
-        let table = SlotTable::new(self.places, self.memory_limit);
+        let devices: Vec<_> = self.places.iter().filter_map(|(device, _)| device.clone()).collect();
+        let (skips_stalled, table) =
+            (self.skip_stalled, SlotTable::new(self.places, self.memory_limit, self.skip_stalled));
         let state = Mutex::new(PoolState::new(table));
         let (queue, keys) = (self.queue, RandomState::new());
         let of_executables: Option<Arc<str>> = self.name.as_deref().map(Arc::from);
@@ -129,7 +132,10 @@ impl PoolBuilder {
         let metrics = QueueMetrics::new("pool", &name);
         let make = Box::new(move |slot: &Slot| with_default_name(of_executables.as_ref(), || make(slot)));
         let drain = Drain::new("pool");
-        ExecutablePool { inner: Arc::new(PoolInner { name, make, queue, keys, metrics, drain, state }) }
+        let inner = PoolInner { name, make, queue, skips_stalled, keys, metrics, drain, state };
+        let pool = ExecutablePool { inner: Arc::new(inner) };
+        pool.inner.listen_to(&devices);
+        pool
     }
 }
 
@@ -148,13 +154,23 @@ setters! {
         /// A first slot that does not fit by itself is an error of kind
         /// [`OutOfMemory`](crate::ErrorKind::OutOfMemory) for the request that needed it.
         memory_limit: u64,
+        /// Sets whether requests pass over a device that [hangs](crate::Health::Stalled), also where the pool
+        /// has no other: false unless set. A [watchdog](crate::SubmitBuilder::watchdog) finds out, so have
+        /// the submissions in slots watched.
+        ///
+        /// Requests then get slots of the other devices, or wait for one of these. If all devices hang,
+        /// requests that wait and those that come fail with [`Unavailable`](crate::ErrorKind::Unavailable) at
+        /// once. A device whose work has ended after all is used again. Slots for which the closure chooses
+        /// the device are passed over together, if a device of one of them hangs.
+        skip_stalled: bool,
     }
 }
 
 impl ExecutablePool<()> {
     /// Options of a pool for any `T`: devices, the length of the queue, a limit of memory.
     pub fn builder() -> PoolBuilder {
-        PoolBuilder { name: None, places: Vec::new(), queue: DEFAULT_QUEUE, memory_limit: None }
+        let (name, places, queue, memory_limit) = (None, Vec::new(), DEFAULT_QUEUE, None);
+        PoolBuilder { name, places, queue, memory_limit, skip_stalled: false }
     }
 }
 
@@ -176,7 +192,9 @@ impl<T: Send + 'static> ExecutablePool<T> {
     /// [`HostTaskPanicked`](crate::ErrorKind::HostTaskPanicked) when it panics;
     /// [`Unavailable`](crate::ErrorKind::Unavailable) when the system has no thread to make it on, and at
     /// once when the pool is [closed](Self::close);
-    /// [`DeviceLost`](crate::ErrorKind::DeviceLost) when no slot is left.
+    /// [`DeviceLost`](crate::ErrorKind::DeviceLost) when no slot is left;
+    /// [`Unavailable`](crate::ErrorKind::Unavailable) at once when each device hangs, for pools that
+    /// [skip](PoolBuilder::skip_stalled) such devices.
     ///
     /// # Cancel safety
     /// Cancel safe. Dropping the future gives up the place in the queue. A slot that had been given

@@ -15,6 +15,8 @@ pub(super) struct SlotTable<T> {
     next_index: usize,
     /// The most device memory that the slots of one place may have.
     memory_limit: Option<u64>,
+    /// Whether slots of a device that hangs are not given out, also where there are no others.
+    skips_stalled: bool,
     /// Why there are fewer slots than there were.
     loss: Option<Error>,
 }
@@ -23,6 +25,8 @@ pub(super) struct SlotTable<T> {
 struct Place<T> {
     /// None if the closure chooses it, or if it is lost.
     device: Option<Device>,
+    /// Devices that the closure has chosen so far, if the pool skips those that hang.
+    chosen: Vec<Device>,
     is_lost: bool,
     /// Slots that there are: free, in use or yet to be made.
     slots: usize,
@@ -131,8 +135,13 @@ impl<T> Made<T> {
 }
 
 impl<T> SlotTable<T> {
-    pub(super) fn new(places: Vec<(Option<Device>, usize)>, memory_limit: Option<u64>) -> Self {
-        let mut table = Self { places: Vec::new(), slots: 0, next_index: 0, memory_limit, loss: None };
+    pub(super) fn new(
+        places: Vec<(Option<Device>, usize)>,
+        memory_limit: Option<u64>,
+        skips_stalled: bool,
+    ) -> Self {
+        let mut table =
+            Self { places: Vec::new(), slots: 0, next_index: 0, memory_limit, skips_stalled, loss: None };
         places.into_iter().for_each(|(device, slots)| table.add(device, slots));
         table
     }
@@ -144,6 +153,7 @@ impl<T> SlotTable<T> {
         self.slots += slots;
         self.places.push(Place {
             device,
+            chosen: Vec::new(),
             is_lost: false,
             slots,
             idle: Vec::new(),
@@ -157,6 +167,19 @@ impl<T> SlotTable<T> {
     /// The device of a slot, unless the closure chooses it.
     pub(super) fn device(&self, claim: &Claim<T>) -> Option<Device> {
         self.places[claim.place].device.clone()
+    }
+
+    /// Notes the devices of a slot that has been made, if the closure chooses them and the pool skips those
+    /// that hang. Returns those that were not known.
+    pub(super) fn note_devices(&mut self, claim: &Claim<T>, executable: &ExecutableGraph) -> Vec<Device> {
+        let place = &mut self.places[claim.place];
+        if !self.skips_stalled || place.device.is_some() {
+            return Vec::new();
+        }
+        let is_known = |device: &&Device| place.chosen.iter().any(|known| known.id() == device.id());
+        let new: Vec<_> = executable.devices().filter(|device| !is_known(device)).cloned().collect();
+        place.chosen.extend_from_slice(&new);
+        new
     }
 
     /// A slot that is free.
@@ -174,13 +197,17 @@ impl<T> SlotTable<T> {
     }
 
     /// A slot of the first place that has one, and whose device does not hang. Of one that hangs if no other
-    /// place has one.
+    /// place has one, unless the pool skips those.
     fn take_from(
         &mut self,
         mut take: impl FnMut(&mut Place<T>) -> Option<(usize, Option<Box<Made<T>>>)>,
     ) -> Option<Claim<T>> {
-        let can_choose = self.places.len() > 1;
-        for takes_hanging in [!can_choose, true] {
+        let rounds: &[bool] = match self.skips_stalled {
+            true => &[false],
+            false if self.places.len() > 1 => &[false, true],
+            false => &[true],
+        };
+        for &takes_hanging in rounds {
             for (number, place) in self.places.iter_mut().enumerate() {
                 if (takes_hanging || !place.hangs())
                     && let Some((index, made)) = take(place)
@@ -223,9 +250,11 @@ impl<T> SlotTable<T> {
         place.making += 1;
     }
 
-    /// Whether a slot that is given back can go to the next request as it is: no device is gone.
+    /// Whether a slot that is given back can go to the next request as it is: no device is gone, and its own
+    /// is not to be skipped.
     pub(super) fn can_hand_over(&self, claim: &Claim<T>) -> bool {
-        claim.made.is_some() && self.loss.is_none() && !claim.is_lost
+        let is_skipped = self.skips_stalled && self.places[claim.place].hangs();
+        claim.made.is_some() && self.loss.is_none() && !claim.is_lost && !is_skipped
     }
 
     /// Takes a slot back. Returns it if it is no longer needed.
@@ -266,6 +295,8 @@ impl<T> SlotTable<T> {
                 self.slots -= place.unmade.len();
                 place.unmade.clear();
             }
+            let lost = place.chosen.extract_if(.., |device| device.loss().is_some());
+            dropped.devices.extend(lost);
             let is_lost = place.is_lost;
             for (_, made) in place.idle.extract_if(.., |(_, made)| is_lost || made.loss().is_some()) {
                 place.slots -= 1;
@@ -277,15 +308,28 @@ impl<T> SlotTable<T> {
         dropped
     }
 
-    /// Why there never will be a slot again.
+    /// Why there never will be a slot again, or why requests do not wait for one.
     pub(super) fn closed(&self) -> Option<Error> {
         if self.slots() > 0 {
-            return None;
+            return if self.skips_stalled { self.stalled() } else { None };
         }
         Some(self.loss.clone().unwrap_or_else(|| {
             Error::new(ErrorKind::InvalidArgument, "the pool has no slots")
                 .help("give it a number of slots, or devices")
         }))
+    }
+
+    /// The error of a pool that skips devices which hang, if all of them do.
+    fn stalled(&self) -> Option<Error> {
+        let mut with_slots = self.places.iter().filter(|place| place.slots > 0);
+        if !with_slots.clone().all(Place::hangs) {
+            return None;
+        }
+        let error = Error::new(ErrorKind::Unavailable, "each device of the pool hangs").help(
+            "the pool uses a device again when its work has ended; meanwhile, one on another device serves",
+        );
+        let cause = with_slots.find_map(|place| place.devices().find_map(Device::stalled));
+        Some(cause.map_or(error.clone(), |cause| error.caused_by(cause)))
     }
 
     pub(super) fn slots(&self) -> usize {
@@ -314,7 +358,11 @@ impl<T> SlotTable<T> {
 impl<T> Place<T> {
     /// Whether a watchdog has found work on the device that does not end.
     fn hangs(&self) -> bool {
-        self.device.as_ref().is_some_and(Device::is_stalled)
+        self.devices().any(Device::is_stalled)
+    }
+
+    fn devices(&self) -> impl Iterator<Item = &Device> {
+        self.device.iter().chain(&self.chosen)
     }
 
     /// A slot to make, if its memory fits beside that of the others.

@@ -1,12 +1,14 @@
 //! Pools whose devices hang, are lost, and come back.
 
+use std::future::Future;
 use std::time::Duration;
 
+use futures::FutureExt as _;
 use tokio::runtime::Builder;
-use wakegraph::service::ExecutablePool;
+use wakegraph::service::{ExecutablePool, PoolGuard};
 use wakegraph::{ErrorKind, Result};
 
-use crate::common::{fill, manual, poll_once, run};
+use crate::common::{fill, manual, poll_once, run, yield_often};
 use crate::support::must_end;
 
 /// A pool whose slots say what their device is.
@@ -21,15 +23,13 @@ fn pool_on(devices: &[(&wakegraph::Device, usize)]) -> ExecutablePool<String> {
 
 #[test]
 fn requests_go_to_another_device_while_one_hangs() {
-    let runtime = Builder::new_current_thread().enable_time().start_paused(true).build().unwrap();
-    runtime.block_on(async {
+    run_paused(async {
         let ((gpu, control), (cpu, _)) = (manual("gpu"), manual("cpu"));
         let pool = pool_on(&[(&gpu, 2), (&cpu, 1)]);
         pool.warm_up().await.unwrap();
         let hanging = pool.acquire().await.unwrap();
         assert_eq!(*hanging, "gpu");
-        let run = hanging.submit_with(|submit| submit.watchdog(Duration::from_secs(1)));
-        assert_eq!(run.await.unwrap_err().kind(), ErrorKind::Stalled);
+        hang(&hanging).await;
         let first = pool.acquire().await.unwrap();
         assert_eq!(*first, "cpu");
         // It is better than none.
@@ -41,6 +41,84 @@ fn requests_go_to_another_device_while_one_hangs() {
             tokio::task::yield_now().await;
         }
         assert_eq!(*pool.acquire().await.unwrap(), "gpu");
+    });
+}
+
+/// Runs a test whose clock goes on when all tasks wait, for watchdogs.
+fn run_paused<F: Future>(test: F) -> F::Output {
+    Builder::new_current_thread().enable_time().start_paused(true).build().unwrap().block_on(test)
+}
+
+/// Has a run in this slot hang, as a watchdog finds.
+async fn hang<T: Send + 'static>(slot: &PoolGuard<T>) {
+    let run = slot.submit_with(|submit| submit.watchdog(Duration::from_secs(1)));
+    assert_eq!(run.await.unwrap_err().kind(), ErrorKind::Stalled);
+}
+
+#[test]
+fn requests_wait_for_no_device_that_hangs() {
+    must_end(|| {
+        run_paused(async {
+            let ((gpu, control), (cpu, _)) = (manual("gpu"), manual("cpu"));
+            let builder = ExecutablePool::builder().device(&gpu, 2).device(&cpu, 1).skip_stalled(true);
+            let pool = builder.build(|slot| {
+                let device = slot.device()?;
+                Ok((fill(&device, 4)?, device.selector().to_owned()))
+            });
+            pool.warm_up().await.unwrap();
+            let hanging = pool.acquire().await.unwrap();
+            let same_device = pool.acquire().await.unwrap();
+            assert_eq!((&**hanging, &**same_device), ("gpu", "gpu"));
+            hang(&hanging).await;
+            let other = pool.acquire().await.unwrap();
+            assert_eq!(*other, "cpu");
+            let (mut first, mut second) = (Box::pin(pool.acquire()), Box::pin(pool.acquire()));
+            assert!(poll_once(&mut first).is_pending() && poll_once(&mut second).is_pending());
+            // One is free, but its device hangs.
+            drop(same_device);
+            assert!(poll_once(&mut first).is_pending());
+            assert_eq!(pool.try_acquire().map(drop).unwrap_err().kind(), ErrorKind::Overloaded);
+            drop(other);
+            let other = first.await.unwrap();
+            assert_eq!(*other, "cpu");
+            assert!(poll_once(&mut second).is_pending());
+            // The device goes on, and so does the request that waits.
+            control.complete_all();
+            assert_eq!(*second.await.unwrap(), "gpu");
+        });
+    });
+}
+
+#[test]
+fn requests_fail_at_once_while_each_device_hangs() {
+    must_end(|| {
+        run_paused(async {
+            let (gpu, control) = manual("gpu");
+            let own = gpu.clone();
+            // Also where the closure chooses the device.
+            let pool = ExecutablePool::builder().slots(2).skip_stalled(true);
+            let pool = pool.build(move |slot| Ok((fill(&own, 4)?, slot.index())));
+            pool.warm_up().await.unwrap();
+            let slots = [pool.acquire().await.unwrap(), pool.acquire().await.unwrap()];
+            let waiting = tokio::spawn({
+                let pool = pool.clone();
+                async move { pool.acquire().await.map(drop) }
+            });
+            yield_often().await;
+            assert_eq!(pool.status().waiting, 1);
+            hang(&slots[0]).await;
+            let error = waiting.await.unwrap().unwrap_err();
+            assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
+            for error in [pool.acquire().now_or_never().unwrap(), pool.try_acquire()] {
+                assert_eq!(error.map(drop).unwrap_err().kind(), ErrorKind::Unavailable);
+            }
+            drop(slots);
+            control.complete_all();
+            while !gpu.health().borrow().is_healthy() {
+                tokio::task::yield_now().await;
+            }
+            drop(pool.acquire().await.unwrap());
+        });
     });
 }
 

@@ -17,7 +17,7 @@ use wakegraph_hal::{
 use crate::backend;
 use crate::runtime::completion::reactor::Reactor;
 use crate::runtime::completion::tuning::WakePolicy;
-use crate::runtime::resource::health::{Health, HealthCell, Stall};
+use crate::runtime::resource::health::{Health, HealthCell, HealthListener, Stall};
 use crate::runtime::resource::host_pool::HostPool;
 use crate::util::attachment::Attached;
 use crate::util::metrics::DeviceMetrics;
@@ -275,6 +275,16 @@ impl Device {
     /// Whether a watchdog has found work on the device that does not end.
     pub(crate) fn is_stalled(&self) -> bool {
         self.inner.health.is_stalled()
+    }
+
+    /// The error of work on the device that does not end, as a watchdog has found it.
+    pub(crate) fn stalled(&self) -> Option<Error> {
+        self.inner.health.stalled()
+    }
+
+    /// Tells a listener of changes of the device's health.
+    pub(crate) fn tell_of_health(&self, listener: Weak<dyn HealthListener>) {
+        self.inner.health.tell(listener);
     }
 
     /// Waits until the device is lost, which may be never, and tells why.

@@ -1,7 +1,7 @@
 //! The health of devices: what is known of it, and telling those who watch.
 
 use std::fmt::{self, Debug, Display};
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 use std::task::{Wake, Waker};
 
 use parking_lot::Mutex;
@@ -62,6 +62,13 @@ impl Display for Health {
 pub(crate) struct HealthCell {
     sender: watch::Sender<Health>,
     state: Mutex<HealthState>,
+    listeners: Mutex<Vec<Weak<dyn HealthListener>>>,
+}
+
+/// A part of the crate that acts when the health of a device has changed, without a task that awaits it.
+pub(crate) trait HealthListener: Send + Sync {
+    /// Called without locks.
+    fn health_changed(&self);
 }
 
 #[derive(Default)]
@@ -75,11 +82,19 @@ struct HealthState {
 
 impl HealthCell {
     pub(crate) fn new() -> Arc<Self> {
-        Arc::new(Self { sender: watch::Sender::default(), state: Mutex::default() })
+        let (sender, state) = (watch::Sender::default(), Mutex::default());
+        Arc::new(Self { sender, state, listeners: Mutex::default() })
     }
 
     pub(crate) fn subscribe(&self) -> watch::Receiver<Health> {
         self.sender.subscribe()
+    }
+
+    /// Tells a listener of changes as long as it lives.
+    pub(crate) fn tell(&self, listener: Weak<dyn HealthListener>) {
+        let mut listeners = self.listeners.lock();
+        listeners.retain(|listener| listener.strong_count() > 0);
+        listeners.push(listener);
     }
 
     /// Why the device is lost, if it is.
@@ -90,6 +105,11 @@ impl HealthCell {
     /// Whether a submission hangs.
     pub(crate) fn is_stalled(&self) -> bool {
         !self.state.lock().stalls.is_empty()
+    }
+
+    /// The error of a submission that hangs.
+    pub(crate) fn stalled(&self) -> Option<Error> {
+        self.state.lock().stalls.first().map(|(_, error)| error.clone())
     }
 
     /// The device is lost. Whether that was not known before.
@@ -145,6 +165,8 @@ impl Wake for HealthCell {
     fn wake(self: Arc<Self>) {
         // Of two threads the later one sends what both have changed.
         self.sender.send_modify(|health| *health = self.current());
+        let listeners: Vec<_> = self.listeners.lock().iter().filter_map(Weak::upgrade).collect();
+        listeners.iter().for_each(|listener| listener.health_changed());
     }
 }
 
