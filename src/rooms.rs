@@ -160,6 +160,7 @@ pub mod profile {
     //! | question | answer |
     //! |---|---|
     //! | Why is the graph split so, and what does each part wait for? | [`ExecutableGraph::explain`](crate::ExecutableGraph::explain) gives an [`Explanation`] |
+    //! | Was a kernel compiled, or did it come from disk? | [`Explanation::kernels`] |
     //! | What does a submission do now, and what does it wait for? | [`Submission::progress`](crate::Submission::progress) gives a [`SubmissionProgress`] |
     //! | How long did each node take? | [`Submission::profile`](crate::Submission::profile) gives a [`Profile`], if the executable was finalized with [`profiling`](crate::FinalizeOptions::profiling) |
     //! | How long do partitions take in a service that runs? | [`Device::profile`](crate::Device::profile) switches their times on while executables are in use |
@@ -192,10 +193,12 @@ pub mod profile {
     //! # }
     //! ```
 
+    pub use wakegraph_hal::CodeOrigin;
+
     pub use crate::runtime::{
-        DeviceClock, DeviceProfiling, Explanation, LearnedDuration, NodeTimes, PartitionExplanation,
-        PartitionProgress, PartitionState, PartitionTimes, PartitionWait, Profile, ProfileTimeline,
-        SubmissionProgress, WaitMode,
+        DeviceClock, DeviceProfiling, Explanation, KernelExplanation, LearnedDuration, NodeTimes,
+        PartitionExplanation, PartitionProgress, PartitionState, PartitionTimes, PartitionWait, Profile,
+        ProfileTimeline, SubmissionProgress, WaitMode,
     };
 }
 

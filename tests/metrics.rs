@@ -11,9 +11,10 @@ use metrics::{
     Counter, CounterFn, Gauge, GaugeFn, Histogram, Key, KeyName, Metadata, Recorder, SharedString, Unit,
 };
 use metrics_util::debugging::{DebugValue, DebuggingRecorder, Snapshotter};
+use wakegraph::kernel::RawKernel;
 use wakegraph::service::{Batcher, ExecutablePool};
 use wakegraph::testing::{FakeDevice, FakeOptions};
-use wakegraph::{Device, Error, ErrorKind, FinalizeOptions, Graph, read};
+use wakegraph::{Device, Error, ErrorKind, FinalizeOptions, Graph, Range, read};
 
 /// What was heard of one metric since the last time.
 #[derive(Debug)]
@@ -205,6 +206,23 @@ fn the_page_lists_what_a_recorder_hears() {
     let memory =
         ["device", "host"].map(|kind| change(&heard, "wakegraph_memory_bytes", &[fake[0], ("kind", kind)]));
     assert_eq!(memory, [16.0, 32.0]);
+    let steps = |heard: &_, names: [&str; 4]| {
+        names.map(|step| change(heard, "wakegraph_preparation_seconds", &[fake[0], ("step", step)]))
+    };
+    let all = ["compile", "load", "allocate", "instantiate"];
+    assert_eq!(steps(&heard, all), [0.0, 0.0, 2.0, 0.0]);
+
+    // A kernel, which is loaded once.
+    let kernel = RawKernel::new("kernel").writes::<u32>("x").build();
+    let mut graph = Graph::new(&device);
+    graph.launch(kernel.call().memory::<u32>(&x), Range::linear(4));
+    graph.finalize().unwrap();
+    graph.finalize().unwrap();
+    drop(graph);
+    let heard = ear.listen();
+    assert_eq!(steps(&heard, all), [1.0, 1.0, 0.0, 2.0]);
+    let compiled = [fake[0], ("origin", "compiled")];
+    assert_eq!(change(&heard, "wakegraph_kernels_loaded_total", &compiled), 1.0);
 
     // A run in flight, which then ends.
     let mut graph = Graph::new(&device);

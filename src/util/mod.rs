@@ -6,5 +6,7 @@ pub(crate) mod fork;
 pub(crate) mod metrics;
 pub(crate) mod nvtx;
 pub(crate) mod parallel_copy;
+pub(crate) mod preparation_step;
+pub(crate) mod recorder;
 
 pub(crate) use wakegraph_hal::util::{AdaptiveSpin, OnDemand, TryOnce, console, deferred_drop, panics};

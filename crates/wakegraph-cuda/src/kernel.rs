@@ -11,7 +11,9 @@ use wakegraph_hal::support::kernel_cache::load_or_compile_again;
 use wakegraph_hal::support::launch::{HIDDEN_WORDS, LaunchArguments, LaunchGeometry};
 use wakegraph_hal::support::sources::source_params;
 use wakegraph_hal::support::streams::{DriverContext as _, prepare_launch};
-use wakegraph_hal::{Error, ErrorKind, Kernel, KernelDesc, KernelLaunch, Param, ParamKind, Result, dialect};
+use wakegraph_hal::{
+    Compilation, Error, ErrorKind, Kernel, KernelDesc, KernelLaunch, Param, ParamKind, Result, dialect,
+};
 
 use super::device::{CudaDeviceInner, CudaMemory, OVERLAP_CAPABILITY, OverlapPolicy};
 use super::program::{self, CudaFunction};
@@ -36,17 +38,18 @@ pub(super) struct CudaKernel {
     static_shared: usize,
     /// The most dynamic shared memory that launches have been allowed; 0 for what they have in any case.
     allowed_shared: Mutex<usize>,
+    compilation: Compilation,
 }
 
 impl CudaKernel {
     pub(super) fn load(device: &CudaDeviceInner, desc: &KernelDesc<'_>) -> Result<Self> {
-        let (code, portable) = code(device.compute_capability, desc)?;
+        let KernelCode { code, portable, compilation } = code(device.compute_capability, desc)?;
         let entry = if portable { dialect::entry_name(desc.name) } else { desc.name.to_owned() };
         let _bound = device.context.bind()?;
         let load = |code: &Arc<[u8]>| CudaFunction::load(&device.pool, code, &entry, desc.name);
         let function = load_or_compile_again(&code, load, || {
             program::forget(&code);
-            Ok(self::code(device.compute_capability, desc)?.0)
+            Ok(self::code(device.compute_capability, desc)?.code)
         })?;
         // Code for older devices knows no wait.
         let version = || function.attribute(CU_FUNC_ATTRIBUTE_PTX_VERSION);
@@ -66,6 +69,7 @@ impl CudaKernel {
             max_work_group_size: function.attribute(CU_FUNC_ATTRIBUTE_MAX_THREADS_PER_BLOCK)?,
             static_shared: function.attribute(CU_FUNC_ATTRIBUTE_SHARED_SIZE_BYTES)?,
             allowed_shared: Mutex::new(0),
+            compilation,
             function,
         };
         kernel.check_parameters()?;
@@ -138,24 +142,34 @@ fn parameters(params: &[Param], portable: bool) -> Vec<(String, usize)> {
     source_params(params, portable).map(|(name, kind)| (name, size(kind))).chain(launch).collect()
 }
 
-/// The code that the driver loads, and whether it is in the portable dialect.
-fn code(capability: u32, desc: &KernelDesc<'_>) -> Result<(Arc<[u8]>, bool)> {
+/// The code that the driver loads.
+struct KernelCode {
+    code: Arc<[u8]>,
+    /// Whether it is in the portable dialect.
+    portable: bool,
+    compilation: Compilation,
+}
+
+fn code(capability: u32, desc: &KernelDesc<'_>) -> Result<KernelCode> {
     let KernelDesc { name, params, sources } = *desc;
+    let given = |code| KernelCode { code, portable: false, compilation: Compilation::default() };
+    let compiled = |portable| move |(code, compilation)| KernelCode { code, portable, compilation };
     if let Some(cubin) = &sources.cubin {
-        return Ok((Arc::from(&cubin[..]), false));
+        return Ok(given(Arc::from(&cubin[..])));
     }
     if let Some(ptx) = &sources.ptx {
         let text = CString::new(ptx.as_bytes()).map_err(|_| {
             Error::new(ErrorKind::InvalidArgument, format!("kernel '{name}': the PTX holds a NUL"))
         })?;
-        return Ok((text.into_bytes_with_nul().into(), false));
+        return Ok(given(text.into_bytes_with_nul().into()));
     }
     if let Some(source) = &sources.cuda_c {
-        return Ok((program::compile(name, source, &[], capability)?, false));
+        return program::compile(name, source, &[], capability).map(compiled(false));
     }
     if let Some(source) = &sources.c {
         let text = format!("{}{source}{}", dialect::CUDA, dialect::entry_point(name, params));
-        return Ok((program::compile(name, &text, dialect::cuda_options(source), capability)?, true));
+        let options = dialect::cuda_options(source);
+        return program::compile(name, &text, options, capability).map(compiled(true));
     }
     let why = format!("kernel '{name}' has no variant for CUDA, only {:?}", sources.names());
     Err(Error::new(ErrorKind::FeatureNotSupported, why)
@@ -177,6 +191,10 @@ impl Kernel for CudaKernel {
 
     fn own_local_memory(&self) -> usize {
         self.static_shared
+    }
+
+    fn compilation(&self) -> Compilation {
+        self.compilation
     }
 }
 

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use wakegraph_hal::support::kernel_cache;
 use wakegraph_hal::support::sources::ProgramCache;
 use wakegraph_hal::support::streams::retry_with_room;
-use wakegraph_hal::{Error, ErrorKind, Result};
+use wakegraph_hal::{CodeOrigin, Compilation, Error, ErrorKind, Result};
 
 use super::context::{CudaContext, CudaObject};
 use super::error::{driver, version};
@@ -36,9 +36,15 @@ pub(super) fn forget(code: &[u8]) {
 /// # Errors
 /// [`Unavailable`](ErrorKind::Unavailable) without NVRTC; [`Driver`](ErrorKind::Driver) with the
 /// compiler's log.
-pub(super) fn compile(name: &str, source: &str, options: Options, capability: u32) -> Result<Arc<[u8]>> {
+pub(super) fn compile(
+    name: &str,
+    source: &str,
+    options: Options,
+    capability: u32,
+) -> Result<(Arc<[u8]>, Compilation)> {
     PROGRAMS.get_or_compile((source.into(), options, capability), || {
-        Ok(compile_now(name, source, options, capability)?.into())
+        let (code, origin) = compile_now(name, source, options, capability)?;
+        Ok((code.into(), origin))
     })
 }
 
@@ -54,7 +60,7 @@ fn nvrtc() -> Result<&'static Nvrtc, &'static str> {
     sys::nvrtc(|| driver().ok().and_then(|driver| version(driver).ok()))
 }
 
-fn compile_now(name: &str, source: &str, options: Options, capability: u32) -> Result<Vec<u8>> {
+fn compile_now(name: &str, source: &str, options: Options, capability: u32) -> Result<(Vec<u8>, CodeOrigin)> {
     let nvrtc = nvrtc().map_err(|reason| {
         let why = format!("kernel '{name}' is C, and the CUDA run-time compiler NVRTC cannot be loaded");
         let remedy = "put libnvrtc (of the CUDA toolkit or the package nvidia-cuda-nvrtc) on the library \
@@ -305,7 +311,9 @@ mod tests {
         }
         // The device's own code, and PTX for a device that the compiler does not know.
         for capability in [90, 9999] {
-            dialect::test_compiler(dialect::CUDA, |source| compile("k", source, &[], capability));
+            dialect::test_compiler(dialect::CUDA, |source| {
+                compile("k", source, &[], capability).map(|(code, _)| code)
+            });
         }
     }
 
@@ -313,8 +321,11 @@ mod tests {
     #[test]
     fn a_source_is_compiled_once_per_kind_of_device() {
         let source = |number: u32| format!("extern \"C\" __global__ void k(int *x) {{ *x = {number}; }}");
-        let load = |number, capability| compile("k", &source(number), &[], capability);
-        let Ok(first) = load(1, 90) else { return };
+        let compile = |number, capability| compile("k", &source(number), &[], capability);
+        let Ok((first, compilation)) = compile(1, 90) else { return };
+        assert_ne!(compilation.origin, CodeOrigin::Memory);
+        assert_eq!(compile(1, 90).unwrap().1.origin, CodeOrigin::Memory);
+        let load = |number, capability| compile(number, capability).map(|(code, _)| code);
         assert!(Arc::ptr_eq(&first, &load(1, 90).unwrap()));
         assert!(!Arc::ptr_eq(&first, &load(2, 90).unwrap()));
         assert!(!Arc::ptr_eq(&first, &load(1, 80).unwrap()));
@@ -339,11 +350,12 @@ mod tests {
             let own = files.filter(|file| has_name(std::fs::read(file).unwrap()));
             own.map(|file| std::fs::metadata(file).unwrap().ino()).collect::<Vec<_>>()
         };
-        let first = compile_now("on_disk", source, dialect::cuda_options(source), 90).unwrap();
+        let compile = || compile_now("on_disk", source, dialect::cuda_options(source), 90).unwrap();
+        let (first, origin) = compile();
+        assert_eq!(origin, CodeOrigin::Compiled);
         let kept = files();
         assert_eq!(kept.len(), 1);
-        let again = compile_now("on_disk", source, dialect::cuda_options(source), 90).unwrap();
-        assert_eq!(first, again);
+        assert_eq!(compile(), (first, CodeOrigin::Disk));
         // A compilation would have replaced the file.
         assert_eq!(files(), kept);
         KernelCache::disable();

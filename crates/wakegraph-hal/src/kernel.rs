@@ -5,6 +5,7 @@ use std::any::Any;
 use std::borrow::Cow;
 use std::fmt::{self, Debug};
 use std::sync::Arc;
+use std::time::Duration;
 
 use smallvec::SmallVec;
 
@@ -49,9 +50,49 @@ pub trait Kernel: Any + Debug + Send + Sync {
     fn own_local_memory(&self) -> usize {
         0
     }
+
+    /// How the device has got the kernel's code. The default suits code that its author gave as it is.
+    fn compilation(&self) -> Compilation {
+        Compilation::default()
+    }
 }
 
 downcast!(Kernel);
+
+/// How a device has got a kernel's code.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Compilation {
+    /// Where the code comes from.
+    pub origin: CodeOrigin,
+    /// Time to get it from there, without loading it.
+    pub time: Duration,
+}
+
+/// Where a kernel's code comes from.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
+pub enum CodeOrigin {
+    /// Its author gave it in a form that the device takes: a binary, or a closure for the CPU.
+    #[default]
+    Given,
+    /// A compiler has made it.
+    Compiled,
+    /// The [`KernelCache`](crate::KernelCache) had it.
+    Disk,
+    /// The process had compiled it before, for another kernel of the same source or another device.
+    Memory,
+}
+
+impl CodeOrigin {
+    /// The origin's name: `given`, `compiled`, `disk` or `memory`.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Given => "given",
+            Self::Compiled => "compiled",
+            Self::Disk => "disk",
+            Self::Memory => "memory",
+        }
+    }
+}
 
 /// The kind of argument that a parameter takes.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]

@@ -127,7 +127,10 @@ pub use event::{
     CommandTimes, Event, EventDesc, EventProfile, EventStatus, Notification, Notify, Signal, WaitList,
 };
 pub use host_code::{BlockCode, BlockFn, CpuLevel, HostArgs, HostCode, HostFn};
-pub use kernel::{Bytes, Kernel, KernelArg, KernelDesc, KernelSources, Param, ParamKind, ValueBytes};
+pub use kernel::{
+    Bytes, CodeOrigin, Compilation, Kernel, KernelArg, KernelDesc, KernelSources, Param, ParamKind,
+    ValueBytes,
+};
 pub use memory::{Memory, MemoryDesc, MemoryKind, MemoryView, PlainMemory, UserMemory, UsmPointer};
 pub use native::{NativeCommand, NativeFn, NativeMemory, NativeStream};
 pub use queue::{

@@ -10,8 +10,8 @@ use wakegraph_hal::support::kernel_cache::load_or_compile_again;
 use wakegraph_hal::support::launch::{LaunchArguments, LaunchGeometry};
 use wakegraph_hal::support::streams::{DriverContext as _, prepare_launch};
 use wakegraph_hal::{
-    AccessMode, Error, ErrorKind, Kernel, KernelArg, KernelDesc, KernelLaunch, Param, ParamKind, Range,
-    Result, UsmPointer, dialect,
+    AccessMode, Compilation, Error, ErrorKind, Kernel, KernelArg, KernelDesc, KernelLaunch, Param, ParamKind,
+    Range, Result, UsmPointer, dialect,
 };
 
 use super::context::HipStream;
@@ -34,18 +34,19 @@ pub(super) struct HipKernel {
     max_work_group_size: usize,
     /// Local memory that its source declares.
     static_local: usize,
+    compilation: Compilation,
 }
 
 impl HipKernel {
     pub(super) fn load(device: &HipDeviceInner, desc: &KernelDesc<'_>) -> Result<Self> {
         let architecture = &device.architecture;
-        let (code, portable) = code(architecture, desc)?;
+        let KernelCode { code, portable, compilation } = code(architecture, desc)?;
         let entry = if portable { dialect::entry_name(desc.name) } else { desc.name.to_owned() };
         let _bound = device.context.bind()?;
         let load = |code: &Arc<[u8]>| HipFunction::load(&device.pool, code, &entry, desc.name, architecture);
         let function = load_or_compile_again(&code, load, || {
             program::forget(&code);
-            Ok(self::code(architecture, desc)?.0)
+            Ok(self::code(architecture, desc)?.code)
         })?;
         Ok(Self {
             name: desc.name.into(),
@@ -53,6 +54,7 @@ impl HipKernel {
             is_portable: portable,
             max_work_group_size: function.attribute(HIP_FUNC_ATTRIBUTE_MAX_THREADS_PER_BLOCK)?,
             static_local: function.attribute(HIP_FUNC_ATTRIBUTE_SHARED_SIZE_BYTES)?,
+            compilation,
             function,
         })
     }
@@ -70,18 +72,27 @@ impl HipKernel {
     }
 }
 
-/// The code object that the driver loads, and whether it is in the portable dialect.
-fn code(architecture: &str, desc: &KernelDesc<'_>) -> Result<(Arc<[u8]>, bool)> {
+/// The code object that the driver loads.
+struct KernelCode {
+    code: Arc<[u8]>,
+    /// Whether it is in the portable dialect.
+    portable: bool,
+    compilation: Compilation,
+}
+
+fn code(architecture: &str, desc: &KernelDesc<'_>) -> Result<KernelCode> {
     let KernelDesc { name, params, sources } = *desc;
+    let compiled = |portable| move |(code, compilation)| KernelCode { code, portable, compilation };
     if let Some(object) = &sources.code_object {
-        return Ok((Arc::from(&object[..]), false));
+        let (code, compilation) = (Arc::from(&object[..]), Compilation::default());
+        return Ok(KernelCode { code, portable: false, compilation });
     }
     if let Some(source) = &sources.hip_c {
-        return Ok((program::compile(name, source, architecture)?, false));
+        return program::compile(name, source, architecture).map(compiled(false));
     }
     if let Some(source) = &sources.c {
         let text = dialect::hip(source) + &dialect::entry_point(name, params);
-        return Ok((program::compile(name, &text, architecture)?, true));
+        return program::compile(name, &text, architecture).map(compiled(true));
     }
     let why = format!("kernel '{name}' has no variant for HIP, only {:?}", sources.names());
     Err(Error::new(ErrorKind::FeatureNotSupported, why)
@@ -99,6 +110,10 @@ impl Kernel for HipKernel {
 
     fn max_work_group_size(&self) -> usize {
         self.max_work_group_size
+    }
+
+    fn compilation(&self) -> Compilation {
+        self.compilation
     }
 }
 
@@ -200,11 +215,11 @@ pub(super) fn fill_by(
             let source = include_str!("fill.c");
             let text = format!("{}{source}{}", dialect::HIP, dialect::entry_point(NAME, &params));
             let (entry, architecture) = (dialect::entry_name(NAME), &device.architecture);
-            let code = program::compile(NAME, &text, architecture)?;
+            let (code, _) = program::compile(NAME, &text, architecture)?;
             let load = |code: &Arc<[u8]>| HipFunction::load(&device.pool, code, &entry, NAME, architecture);
             let function = load_or_compile_again(&code, load, || {
                 program::forget(&code);
-                program::compile(NAME, &text, architecture)
+                Ok(program::compile(NAME, &text, architecture)?.0)
             })?;
             device.fill.get_or_init(|| function)
         }

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use wakegraph_hal::support::kernel_cache;
 use wakegraph_hal::support::sources::ProgramCache;
 use wakegraph_hal::support::streams::retry_with_room;
-use wakegraph_hal::{Error, ErrorKind, Result};
+use wakegraph_hal::{CodeOrigin, Compilation, Error, ErrorKind, Result};
 
 use super::context::{HipContext, HipObject};
 use super::error::{driver, text, version};
@@ -34,9 +34,10 @@ pub(super) fn forget(code: &[u8]) {
 /// # Errors
 /// [`Unavailable`](ErrorKind::Unavailable) without hipRTC; [`Driver`](ErrorKind::Driver) with the
 /// compiler's log.
-pub(super) fn compile(name: &str, source: &str, architecture: &str) -> Result<Arc<[u8]>> {
+pub(super) fn compile(name: &str, source: &str, architecture: &str) -> Result<(Arc<[u8]>, Compilation)> {
     PROGRAMS.get_or_compile((source.into(), architecture.into()), || {
-        Ok(compile_now(name, source, architecture)?.into())
+        let (code, origin) = compile_now(name, source, architecture)?;
+        Ok((code.into(), origin))
     })
 }
 
@@ -49,7 +50,7 @@ fn driver_version() -> Option<c_int> {
     driver().ok().and_then(|driver| version(driver).ok())
 }
 
-fn compile_now(name: &str, source: &str, architecture: &str) -> Result<Vec<u8>> {
+fn compile_now(name: &str, source: &str, architecture: &str) -> Result<(Vec<u8>, CodeOrigin)> {
     let hiprtc = hiprtc().map_err(|reason| {
         let why = format!("kernel '{name}' is C, and the HIP run-time compiler hipRTC cannot be loaded");
         let remedy = format!(
@@ -273,6 +274,8 @@ mod tests {
             assert!(error.to_string().contains("libhiprtc"), "{error}");
             return;
         }
-        dialect::test_compiler(dialect::HIP, |source| compile("k", source, ARCHITECTURE));
+        dialect::test_compiler(dialect::HIP, |source| {
+            compile("k", source, ARCHITECTURE).map(|(code, _)| code)
+        });
     }
 }

@@ -17,7 +17,8 @@ use wakegraph_hal::support::launch::{
 use wakegraph_hal::support::sources::{self, FoundParam, FoundType};
 use wakegraph_hal::support::spirv::{self, SpirvParam};
 use wakegraph_hal::{
-    Error, ErrorKind, Kernel, KernelArg, KernelDesc, KernelLaunch, Param, ParamKind, Range, Result, dialect,
+    Compilation, Error, ErrorKind, Kernel, KernelArg, KernelDesc, KernelLaunch, Param, ParamKind, Range,
+    Result, dialect,
 };
 
 use super::context::LevelZeroContext;
@@ -36,6 +37,7 @@ pub(super) struct LevelZeroKernel {
     max_work_group_size: usize,
     /// Local memory that the source declares.
     own_local_memory: usize,
+    compilation: Compilation,
     context: Arc<LevelZeroContext>,
 }
 
@@ -105,7 +107,7 @@ pub(super) type LevelZeroArgument<'a> = SourceArgument<'a, LevelZeroAddress>;
 impl LevelZeroKernel {
     pub(super) fn load(context: &Arc<LevelZeroContext>, desc: &KernelDesc<'_>) -> Result<Self> {
         let name = desc.name;
-        let KernelCode { binary, symbol, portable } = program::code(context, desc)?;
+        let KernelCode { binary, symbol, portable, compilation } = program::code(context, desc)?;
         let load = |binary: &Cow<'_, [u8]>| program::module(context, binary, name);
         let module = load_or_compile_again(&binary, load, || {
             program::forget(&binary);
@@ -138,6 +140,7 @@ impl LevelZeroKernel {
                 own => largest.min(own),
             },
             own_local_memory: properties.own_local_memory,
+            compilation,
             context: Arc::clone(context),
         })
     }
@@ -357,6 +360,10 @@ impl Kernel for LevelZeroKernel {
 
     fn own_local_memory(&self) -> usize {
         self.own_local_memory
+    }
+
+    fn compilation(&self) -> Compilation {
+        self.compilation
     }
 }
 

@@ -12,7 +12,7 @@ use wakegraph_hal::support::kernel_cache;
 use wakegraph_hal::support::launch::no_variant;
 use wakegraph_hal::support::sources::ProgramCache;
 use wakegraph_hal::support::spirv;
-use wakegraph_hal::{Error, ErrorKind, KernelDesc, Result, dialect};
+use wakegraph_hal::{CodeOrigin, Compilation, Error, ErrorKind, KernelDesc, Result, dialect};
 
 use super::context::LevelZeroContext;
 use super::driver::list;
@@ -31,6 +31,8 @@ pub(super) struct KernelCode<'a> {
     pub(super) symbol: String,
     /// Whether it is in the portable dialect, where each slice is followed by its length.
     pub(super) portable: bool,
+    /// How the SPIR-V was made. The driver's own compiler is a part of loading it.
+    pub(super) compilation: Compilation,
 }
 
 /// The variant for the device, compiled to SPIR-V.
@@ -40,20 +42,22 @@ pub(super) struct KernelCode<'a> {
 /// compiler.
 pub(super) fn code<'a>(context: &LevelZeroContext, desc: &'a KernelDesc<'_>) -> Result<KernelCode<'a>> {
     let (name, sources, product) = (desc.name, desc.sources, context.product);
-    let own = |binary| KernelCode { binary, symbol: name.to_owned(), portable: false };
+    let own =
+        |binary, compilation| KernelCode { binary, symbol: name.to_owned(), portable: false, compilation };
     if let Some(binary) = &sources.spirv {
-        return Ok(own(Cow::Borrowed(&**binary)));
+        return Ok(own(Cow::Borrowed(&**binary), Compilation::default()));
     }
     if let Some(source) = &sources.opencl_c {
-        let binary = compile(name, source, Language::OpenclC30, product)?;
-        return Ok(own(Cow::Owned(binary.to_vec())));
+        let (binary, compilation) = compile(name, source, Language::OpenclC30, product)?;
+        return Ok(own(Cow::Owned(binary.to_vec()), compilation));
     }
     let Some(source) = &sources.c else {
         let remedy = "add SPIR-V (`spirv:`) or a source in the portable C dialect (`c:`)";
         return Err(no_variant(desc).help(remedy));
     };
-    let binary = compile(name, &dialect::opencl(source), Language::OpenclC12, product)?;
-    Ok(KernelCode { binary: Cow::Owned(binary.to_vec()), symbol: dialect::entry_name(name), portable: true })
+    let (binary, compilation) = compile(name, &dialect::opencl(source), Language::OpenclC12, product)?;
+    let (binary, symbol) = (Cow::Owned(binary.to_vec()), dialect::entry_name(name));
+    Ok(KernelCode { binary, symbol, portable: true, compilation })
 }
 
 /// Whether the source in the portable dialect compiles with this behind it.
@@ -70,7 +74,8 @@ pub(super) fn compiles(context: &LevelZeroContext, desc: &KernelDesc<'_>, end: &
 /// # Errors
 /// [`Driver`](ErrorKind::Driver) with the build log when it cannot be built.
 pub(super) fn module(context: &LevelZeroContext, binary: &[u8], kernel: &str) -> Result<Arc<Owned<Module>>> {
-    context.modules.get_or_compile(binary.to_vec(), || Ok(Arc::new(build(context, binary, kernel)?)))
+    let build = || Ok((Arc::new(build(context, binary, kernel)?), CodeOrigin::Compiled));
+    context.modules.get_or_compile(binary.to_vec(), build).map(|(module, _)| module)
 }
 
 fn build(context: &LevelZeroContext, binary: &[u8], kernel: &str) -> Result<Owned<Module>> {
@@ -178,13 +183,24 @@ pub(super) fn forget(code: &[u8]) {
 /// # Errors
 /// [`Unavailable`](ErrorKind::Unavailable) without the compiler; [`Driver`](ErrorKind::Driver) with
 /// its log when the source does not compile.
-pub(super) fn compile(kernel: &str, source: &str, language: Language, product: u32) -> Result<Arc<[u8]>> {
+pub(super) fn compile(
+    kernel: &str,
+    source: &str,
+    language: Language,
+    product: u32,
+) -> Result<(Arc<[u8]>, Compilation)> {
     PROGRAMS.get_or_compile((source.into(), language, product), || {
-        Ok(compile_now(kernel, source, language, product)?.into())
+        let (code, origin) = compile_now(kernel, source, language, product)?;
+        Ok((code.into(), origin))
     })
 }
 
-fn compile_now(kernel: &str, source: &str, language: Language, product: u32) -> Result<Vec<u8>> {
+fn compile_now(
+    kernel: &str,
+    source: &str,
+    language: Language,
+    product: u32,
+) -> Result<(Vec<u8>, CodeOrigin)> {
     let ocloc = sys::ocloc().map_err(|reason| {
         let why = format!("kernel '{kernel}' is C, and Intel's offline compiler libocloc cannot be loaded");
         Error::new(ErrorKind::Unavailable, why)
@@ -320,7 +336,7 @@ mod tests {
     /// Runs where the compiler is installed; needs no device.
     #[test]
     fn compiles_the_dialect_and_shows_the_compilers_errors() {
-        let compile = |source: &str, language| compile("k", source, language, PRODUCT);
+        let compile = |source: &str, language| compile("k", source, language, PRODUCT).map(|(code, _)| code);
         if sys::ocloc().is_err() {
             let error = compile("", Language::OpenclC30).unwrap_err();
             assert_eq!(error.kind(), ErrorKind::Unavailable);

@@ -16,7 +16,9 @@ use wakegraph_hal::support::launch::{
 };
 use wakegraph_hal::support::memory::DriverAllocation as _;
 use wakegraph_hal::support::sources::{self, FoundParam, FoundType};
-use wakegraph_hal::{Error, ErrorKind, Kernel, KernelArg, KernelDesc, Param, Range, Result, dialect};
+use wakegraph_hal::{
+    Compilation, Error, ErrorKind, Kernel, KernelArg, KernelDesc, Param, Range, Result, dialect,
+};
 
 use super::context::OpenclContext;
 use super::memory::OpenclMemory;
@@ -34,6 +36,7 @@ pub(super) struct OpenclKernel {
     max_work_group_size: usize,
     /// Local memory that the source declares.
     own_local_memory: usize,
+    compilation: Compilation,
     context: Arc<OpenclContext>,
 }
 
@@ -73,7 +76,7 @@ impl OpenclKernel {
     pub(super) fn load(context: &Arc<OpenclContext>, desc: &KernelDesc<'_>) -> Result<Self> {
         let name = desc.name;
         let (code, symbol, portable) = code(context, desc)?;
-        let program = program::get(context, &code, name)?;
+        let (program, compilation) = program::get(context, &code, name)?;
         let symbol = kernel_symbol(&symbol)?;
         let kernel = create_kernel(context, &program, &symbol).map_err(|failure| match failure.code {
             sys::CL_INVALID_KERNEL_NAME => {
@@ -96,6 +99,7 @@ impl OpenclKernel {
                 .value::<sys::cl_ulong>(sys::CL_KERNEL_LOCAL_MEM_SIZE)
                 .map_or(0, |bytes| usize::try_from(bytes).unwrap_or(usize::MAX))
                 .saturating_sub(context.features.local_gaps),
+            compilation,
             context: Arc::clone(context),
         })
     }
@@ -284,5 +288,9 @@ impl Kernel for OpenclKernel {
 
     fn own_local_memory(&self) -> usize {
         self.own_local_memory
+    }
+
+    fn compilation(&self) -> Compilation {
+        self.compilation
     }
 }

@@ -6,7 +6,7 @@ use std::ptr;
 use std::sync::Arc;
 
 use wakegraph_hal::support::spirv;
-use wakegraph_hal::{Error, ErrorKind, Result};
+use wakegraph_hal::{CodeOrigin, Compilation, Error, ErrorKind, Result};
 
 use super::context::OpenclContext;
 use super::error::describe;
@@ -49,12 +49,18 @@ impl Code<'_> {
     }
 }
 
-/// The program of this code, built the first time; `kernel` names it in errors.
+/// The program of this code, built the first time; `kernel` names it in errors. What the driver keeps on disk
+/// counts as built.
 ///
 /// # Errors
 /// [`Driver`](ErrorKind::Driver) with the build log when it does not compile.
-pub(super) fn get(context: &OpenclContext, code: &Code<'_>, kernel: &str) -> Result<Arc<Owned<Program>>> {
-    context.programs.get_or_compile(code.key(), || Ok(Arc::new(build(context, code, kernel)?)))
+pub(super) fn get(
+    context: &OpenclContext,
+    code: &Code<'_>,
+    kernel: &str,
+) -> Result<(Arc<Owned<Program>>, Compilation)> {
+    let build = || Ok((Arc::new(build(context, code, kernel)?), CodeOrigin::Compiled));
+    context.programs.get_or_compile(code.key(), build)
 }
 
 fn build(context: &OpenclContext, code: &Code<'_>, kernel: &str) -> Result<Owned<Program>> {

@@ -8,6 +8,7 @@ use parking_lot::Mutex;
 use wakegraph_hal::{Error, ErrorKind, ResourceId, Result};
 
 use crate::runtime::execution::accesses::Contested;
+use crate::runtime::execution::explain::KernelExplanation;
 use crate::runtime::execution::host_task::HostTask;
 use crate::runtime::execution::run::{Fence, Predecessor, Run, may_still_run};
 use crate::runtime::execution::run_data::RunDataType;
@@ -49,6 +50,8 @@ pub(crate) struct ExecutableInner {
     pub(crate) updatable: Attached<UpdateState>,
     /// The type of the values that its host tasks get, if they get some.
     pub(crate) run_data: Option<RunDataType>,
+    /// The kernels that finalize has loaded, or found loaded.
+    pub(crate) kernels: Box<[KernelExplanation]>,
     /// Why it must not run any more: an update could not be taken back, or a device was lost that may still
     /// run it.
     pub(crate) broken: OnceLock<Error>,

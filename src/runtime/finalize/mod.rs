@@ -35,6 +35,7 @@ use crate::runtime::execution::executable::{
     ExecutableHandle, ExecutableId, ExecutableInner, ExecutableState,
 };
 use crate::runtime::execution::executable_graph::ExecutableGraph;
+use crate::runtime::execution::explain::KernelExplanation;
 use crate::runtime::execution::host_task::HostTask;
 use crate::runtime::execution::labels::{Labels, NodeLabel};
 use crate::runtime::execution::run_data::RunDataType;
@@ -50,10 +51,12 @@ use crate::runtime::finalize::uses::Uses;
 use crate::runtime::resource::allocation::{Allocation, View};
 use crate::runtime::resource::device::Device;
 use crate::runtime::resource::kernel::load::load_all;
+use crate::runtime::resource::preparation::measure;
 use crate::runtime::resource::scratch::{Places, ScratchArena, ScratchMemory};
 use crate::sync::{AtomicU8, AtomicU64};
 use crate::util::attachment::Attached;
 use crate::util::console;
+use crate::util::preparation_step::PreparationStep;
 
 impl Graph {
     /// Plans the graph and records it for its devices. The graph stays as it is, to be changed and
@@ -170,7 +173,8 @@ fn build(
     let supported = |id: DeviceId| device_of(id).map_or(CommandKinds::empty(), Device::node_kinds);
     let nodes = graph.present()?;
     let plan = Plan::new(&nodes, supported, &plan_options(options))?;
-    load_all(&kernels::of(graph, &nodes, options.updatable));
+    let kernels = kernels::of(graph, &nodes, options.updatable);
+    load_all(&kernels);
 
     let source = Source::new(&nodes, &plan);
     let scratch = match graph.has_scratch() {
@@ -193,8 +197,15 @@ fn build(
                 PartitionWork::StreamTask(UpdatableCell::new(task, options.updatable))
             }
             (_, Some(device)) => {
+                let of = || match &options.name {
+                    Some(name) => format!("partition {index} of '{name}'"),
+                    None => format!("partition {index}"),
+                };
+                let instantiate = |recording: RecordedBuffer| {
+                    measure(device, PreparationStep::Instantiate, of, || recording.finalize(device))
+                };
                 let buffer = record(&source, &plan, index, device, options, &scratch, &mut uses)
-                    .and_then(|recording| recording.finalize(device))
+                    .and_then(instantiate)
                     .map_err(|error| error.on_device(device.selector()))?;
                 PartitionWork::CommandBuffer(UpdatableCell::new(buffer, options.updatable))
             }
@@ -223,6 +234,7 @@ fn build(
     let mut executable =
         assemble(plan, work, labels, uses, scratch, memory, options, location, updatable, stoppable);
     executable.run_data = run_data;
+    executable.kernels = kernels.iter().filter_map(KernelExplanation::of).collect();
     Ok((Arc::new(executable), registered))
 }
 
@@ -638,6 +650,7 @@ fn assemble(
         device_memory,
         updatable: updatable.map_or_else(Attached::default, Attached::new),
         run_data: None,
+        kernels: Box::default(),
         broken: OnceLock::new(),
         devices: OnceLock::new(),
         state: Mutex::new(ExecutableState::default()),

@@ -13,7 +13,7 @@ use crate::runtime::execution::executable::ExecutableId;
 use crate::runtime::execution::executable_graph::ExecutableGraph;
 use crate::runtime::execution::in_flight::{self, RunSource};
 use crate::runtime::execution::run::{
-    Predecessor, Predecessors, Run, RunRecorder, SpinPlan, Timing, spin_time, without_failed,
+    Predecessor, Predecessors, Run, SpinPlan, Timing, record_run, spin_time, without_failed,
 };
 use crate::runtime::execution::submission::{Event, Submission};
 use crate::runtime::execution::submit::{self, LaunchAwaited, Started, Waits};
@@ -242,13 +242,13 @@ impl QueueState {
         if owner.is_on_device()
             && let Some(run) = self.take_reusable(in_order, |run| run.reset(owner, timing, number))
         {
-            RunRecorder::record(&run);
+            record_run(&run);
             return Ok(run);
         }
         let mut run = Run::new(owner.template())?;
         run.reset(owner, timing, number);
         let run = Arc::new(run);
-        RunRecorder::record(&run);
+        record_run(&run);
         Ok(run)
     }
 

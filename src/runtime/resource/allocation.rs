@@ -7,8 +7,10 @@ use wakegraph_hal as hal;
 use wakegraph_hal::{Access, AccessMode, Error, ErrorKind, Result};
 
 use crate::runtime::resource::device::Device;
+use crate::runtime::resource::preparation::measure;
 use crate::util::attachment::Attached;
 use crate::util::metrics::Tally;
+use crate::util::preparation_step::PreparationStep;
 
 /// State of an allocation in the order between submissions, which `execution::conflicts` defines.
 pub(crate) enum AllocationRegister {}
@@ -34,8 +36,7 @@ impl Allocation {
     /// Memory of the device, zeroed or with anything in it.
     pub(crate) fn on_device(device: &Device, len: usize, zeroed: bool) -> Result<Arc<Self>> {
         let desc = hal::MemoryDesc::new(len.max(1), hal::MemoryKind::Device).zeroed(zeroed);
-        let memory = device.observe(device.hal().allocate(&desc));
-        let memory = memory.map_err(|error| error.on_device(device.selector()))?;
+        let memory = allocate(device, &desc).map_err(|error| error.on_device(device.selector()))?;
         Ok(Self::with(device, memory, len, device.metrics().allocated(false, len)))
     }
 
@@ -45,8 +46,7 @@ impl Allocation {
         let largest = device.loss().map_or(device.capabilities().max_allocation, |_| 0);
         let memory = device.host_pool().allocate(len.max(1), largest, zeroed, |len| {
             let desc = hal::MemoryDesc::new(len, hal::MemoryKind::Host).zeroed(zeroed);
-            let memory = device.hal().allocate(&desc);
-            device.observe(memory).map_err(|error| error.on_device(device.selector()))
+            allocate(device, &desc).map_err(|error| error.on_device(device.selector()))
         })?;
         Ok(Self::with(device, memory, len, device.metrics().allocated(true, len)))
     }
@@ -86,6 +86,11 @@ impl Allocation {
     pub(crate) fn device(&self) -> &Device {
         &self.device
     }
+}
+
+fn allocate(device: &Device, desc: &hal::MemoryDesc) -> Result<Arc<dyn hal::Memory>> {
+    let of = || format!("{} bytes", desc.len);
+    device.observe(measure(device, PreparationStep::Allocate, of, || device.hal().allocate(desc)))
 }
 
 impl Debug for Allocation {

@@ -19,10 +19,11 @@ use crate::runtime::completion::reactor::Reactor;
 use crate::runtime::completion::tuning::WakePolicy;
 use crate::runtime::resource::health::{Health, HealthCell, HealthListener, Stall};
 use crate::runtime::resource::host_pool::HostPool;
+use crate::runtime::resource::kernel::load::KernelPlace;
 use crate::util::attachment::Attached;
+use crate::util::fork;
 use crate::util::metrics::DeviceMetrics;
 use crate::util::panics::catch;
-use crate::util::{TryOnce, fork};
 
 /// An opened device: where buffers live and commands run. Clones are handles to the same device.
 ///
@@ -77,7 +78,7 @@ struct DeviceInner {
 }
 
 /// Kernels by the address of their declaration.
-pub(crate) type LoadedKernels = DashMap<usize, Arc<TryOnce<Arc<dyn hal::Kernel>>>, FxBuildHasher>;
+pub(crate) type LoadedKernels = DashMap<usize, Arc<KernelPlace>, FxBuildHasher>;
 
 impl Drop for DeviceInner {
     fn drop(&mut self) {

@@ -9,6 +9,7 @@ pub(crate) mod host_buffer;
 pub(crate) mod host_pool;
 pub mod kernel;
 pub(crate) mod memory_arg;
+pub(crate) mod preparation;
 pub(crate) mod profiling;
 pub(crate) mod raw_memory;
 pub(crate) mod rect;

@@ -8,8 +8,8 @@ use metrics::{
 };
 
 use super::{
-    BATCH_ITEMS, BUSY, GIVEN_UP, HOST_TASK, MEMORY, REFUSED, RUN, RUNS, RUNS_FAILED, RUNS_IN_FLIGHT, SLOTS,
-    WAIT, WAITING, WAKE,
+    BATCH_ITEMS, BUSY, GIVEN_UP, HOST_TASK, KERNELS, MEMORY, PREPARATION, REFUSED, RUN, RUNS, RUNS_FAILED,
+    RUNS_IN_FLIGHT, SLOTS, WAIT, WAITING, WAKE,
 };
 
 pub(super) fn describe() {
@@ -25,6 +25,8 @@ pub(super) fn describe() {
     );
     describe_counter!(BUSY, Unit::Nanoseconds, "Time with a partition on the device");
     describe_gauge!(MEMORY, Unit::Bytes, "Bytes allocated by buffers and graphs");
+    describe_histogram!(PREPARATION, Unit::Seconds, "Time of a step that comes before a first run");
+    describe_counter!(KERNELS, Unit::Count, "Kernels loaded, by where their code comes from");
     describe_gauge!(WAITING, Unit::Count, "Requests that wait in a queue");
     describe_histogram!(
         WAIT,

@@ -13,10 +13,11 @@ use std::time::{Duration, Instant};
 
 use handles::{Counter, Gauge, Histogram, counter, describe, gauge, has_listener, histogram};
 use parking_lot::Mutex;
-use wakegraph_hal::ErrorKind;
+use wakegraph_hal::{CodeOrigin, ErrorKind};
 
 use crate::sync::{AtomicU8, Ordering};
 use crate::util::panics::catch_and_log;
+use crate::util::preparation_step::PreparationStep;
 
 const RUNS: &str = "wakegraph_runs_total";
 const RUNS_FAILED: &str = "wakegraph_runs_failed_total";
@@ -26,6 +27,8 @@ const HOST_TASK: &str = "wakegraph_host_task_seconds";
 const WAKE: &str = "wakegraph_wake_seconds";
 const BUSY: &str = "wakegraph_device_busy_nanoseconds_total";
 const MEMORY: &str = "wakegraph_memory_bytes";
+const PREPARATION: &str = "wakegraph_preparation_seconds";
+const KERNELS: &str = "wakegraph_kernels_loaded_total";
 const WAITING: &str = "wakegraph_requests_waiting";
 const WAIT: &str = "wakegraph_request_wait_seconds";
 const GIVEN_UP: &str = "wakegraph_requests_given_up_total";
@@ -50,6 +53,8 @@ struct DeviceHandles {
     busy: Mutex<Busy>,
     device_memory: Gauge,
     host_memory: Gauge,
+    /// One for each step.
+    preparation: [Histogram; PreparationStep::ALL.len()],
 }
 
 /// The partitions on a device, and since when there have been any.
@@ -92,6 +97,8 @@ impl DeviceMetrics {
             busy: Mutex::new(Busy { nanoseconds, partitions: 0, since: Instant::now() }),
             device_memory,
             host_memory,
+            preparation: PreparationStep::ALL
+                .map(|step| histogram(PREPARATION, &[("device", selector), ("step", step.name())])),
         })))
     }
 
@@ -101,8 +108,23 @@ impl DeviceMetrics {
         NONE.clone()
     }
 
-    fn is_heard(&self) -> bool {
+    pub(crate) fn is_heard(&self) -> bool {
         self.0.is_some()
+    }
+
+    /// A step of preparation has taken so long.
+    pub(crate) fn prepared(&self, step: PreparationStep, took: Duration) {
+        if let Some(device) = &self.0 {
+            tell_recorder(|| device.preparation[step as usize].record(took));
+        }
+    }
+
+    /// A kernel is loaded whose code comes from here.
+    pub(crate) fn kernel_loaded(&self, origin: CodeOrigin) {
+        if let Some(device) = &self.0 {
+            let labels = [("device", &*device.device), ("origin", origin.name())];
+            tell_recorder(|| counter(KERNELS, &labels).increment(1));
+        }
     }
 
     /// Returns the metrics of the runs of executables with this name.

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use bytemuck::{Pod, Zeroable};
 use wakegraph::hal::UpdateCapabilities;
 use wakegraph::kernel::{KernelCall, RawKernel};
+use wakegraph::profile::CodeOrigin;
 use wakegraph::{Buffer, FinalizeOptions, Graph, Local, Range, kernel};
 
 use crate::kernels::{SOURCE, add, add_last, axpy, indices, lengths, pack};
@@ -323,6 +324,12 @@ fn different_kernels(setup: &Setup) {
     std::thread::scope(|scope| {
         let threads = [(); 2].map(|()| scope.spawn(|| graph.finalize().unwrap()));
         let [first, second] = threads.map(|thread| thread.join().unwrap());
+        let kernels = first.explain().kernels;
+        assert_eq!(kernels.len(), 6);
+        for kernel in kernels {
+            let is_given = kernel.origin == CodeOrigin::Given;
+            assert_eq!(is_given, device.info().backend == "host", "{kernel}");
+        }
         setup.block_on(async {
             first.submit().await.unwrap();
             assert_eq!(x.to_vec().await.unwrap(), [21, 22, 23, 24]);

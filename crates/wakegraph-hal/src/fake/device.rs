@@ -5,16 +5,16 @@ use std::fmt::{self, Debug};
 use std::num::NonZeroUsize;
 use std::ptr::NonNull;
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use super::options::FakeOptions;
 use super::queue::{FakeCommandBuffer, FakeEvent, FakeQueue};
 use super::schedule::FakeSchedule;
 use crate::support::memory::HeapBlock;
 use crate::{
-    Capabilities, ClockSample, CommandBuffer, CommandBufferDesc, Device, DeviceId, DeviceInfo, Error,
-    ErrorKind, Event, EventDesc, Kernel, KernelDesc, Memory, MemoryDesc, MemoryKind, Param, Queue, QueueDesc,
-    ResourceId, Result, UsmPointer,
+    Capabilities, ClockSample, CodeOrigin, CommandBuffer, CommandBufferDesc, Compilation, Device, DeviceId,
+    DeviceInfo, Error, ErrorKind, Event, EventDesc, Kernel, KernelDesc, Memory, MemoryDesc, MemoryKind,
+    Param, Queue, QueueDesc, ResourceId, Result, UsmPointer,
 };
 
 /// Largest number of devices that one can be split into.
@@ -297,5 +297,9 @@ impl Kernel for FakeKernel {
 
     fn max_work_group_size(&self) -> usize {
         self.max_work_group_size
+    }
+
+    fn compilation(&self) -> Compilation {
+        Compilation { origin: CodeOrigin::Compiled, time: Duration::ZERO }
     }
 }

@@ -13,7 +13,7 @@ use std::time::{Duration, SystemTime};
 use etcetera::BaseStrategy as _;
 use parking_lot::{Mutex, RwLock};
 
-use crate::{Error, ErrorKind, Result};
+use crate::{CodeOrigin, Error, ErrorKind, Result};
 
 /// A folder in which this process and later ones find kernels that have been compiled before.
 ///
@@ -108,18 +108,21 @@ impl KernelCache {
 }
 
 /// The output of a compiler for this key: from the cache where one is enabled and has it, and from
-/// `compile` otherwise. The key holds everything that the output depends on.
+/// `compile` otherwise; and which of the two. The key holds everything that the output depends on.
 ///
 /// # Errors
 /// Those of `compile`.
-pub fn get_or_compile(key: &[&[u8]], compile: impl FnOnce() -> Result<Vec<u8>>) -> Result<Vec<u8>> {
-    let Some(cache) = ENABLED.read().clone() else { return compile() };
-    if let Some(code) = cache.find(key) {
-        return Ok(code);
+pub fn get_or_compile(
+    key: &[&[u8]],
+    compile: impl FnOnce() -> Result<Vec<u8>>,
+) -> Result<(Vec<u8>, CodeOrigin)> {
+    let cache = ENABLED.read().clone();
+    if let Some(code) = cache.as_ref().and_then(|cache| cache.find(key)) {
+        return Ok((code, CodeOrigin::Disk));
     }
     let code = compile()?;
-    cache.keep(key, &code);
-    Ok(code)
+    cache.into_iter().for_each(|cache| cache.keep(key, &code));
+    Ok((code, CodeOrigin::Compiled))
 }
 
 /// Loads code. If the driver refuses code that this process has found on disk, loads what `compile_again`

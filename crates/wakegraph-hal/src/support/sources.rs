@@ -4,12 +4,13 @@
 use std::collections::VecDeque;
 use std::fmt::{self, Debug};
 use std::sync::Arc;
+use std::time::Instant;
 
 use parking_lot::Mutex;
 
 use super::library::keep_handlers;
 use crate::util::TryOnce;
-use crate::{Error, ErrorKind, KernelDesc, Param, ParamKind, Result, dialect};
+use crate::{CodeOrigin, Compilation, Error, ErrorKind, KernelDesc, Param, ParamKind, Result, dialect};
 
 /// The parameters in the source's order, each with a description and its kind. In the portable
 /// dialect the length of each slice follows it: 8 bytes, which have no kind.
@@ -287,18 +288,29 @@ impl<K: PartialEq, P: ?Sized> ProgramCache<K, P> {
         Self { programs: Mutex::new(VecDeque::new()), capacity }
     }
 
-    /// The program of this key, compiled by `compile` the first time. Programs of several keys are compiled
-    /// beside each other.
+    /// The program of this key, which `compile` gets the first time, and how it was got. Programs of several
+    /// keys are compiled beside each other.
     ///
     /// # Errors
     /// The errors of `compile`, which is tried again the next time.
-    pub fn get_or_compile(&self, key: K, compile: impl FnOnce() -> Result<Arc<P>>) -> Result<Arc<P>> {
-        let program = self.find_or_add(key);
-        let compiled = program.get_or_make(|| keep_handlers(compile)).cloned();
-        if compiled.is_err() {
-            self.programs.lock().retain(|(_, known)| !Arc::ptr_eq(known, &program));
+    pub fn get_or_compile(
+        &self,
+        key: K,
+        compile: impl FnOnce() -> Result<(Arc<P>, CodeOrigin)>,
+    ) -> Result<(Arc<P>, Compilation)> {
+        let (program, start, mut origin) = (self.find_or_add(key), Instant::now(), CodeOrigin::Memory);
+        let compile = || {
+            let (program, from) = keep_handlers(compile)?;
+            origin = from;
+            Ok(program)
+        };
+        match program.get_or_make(compile) {
+            Ok(compiled) => Ok((Arc::clone(compiled), Compilation { origin, time: start.elapsed() })),
+            Err(error) => {
+                self.programs.lock().retain(|(_, known)| !Arc::ptr_eq(known, &program));
+                Err(error)
+            }
         }
-        compiled
     }
 
     fn find_or_add(&self, key: K) -> Arc<Program<P>> {
@@ -435,24 +447,27 @@ mod tests {
         assert!(error.to_string().contains("opencl_c"), "{error}");
     }
 
+    /// The text of a key, which is compiled as `text` where there is none.
+    fn get_text(cache: &ProgramCache<&'static str, str>, key: &'static str, text: &str) -> Arc<str> {
+        cache.get_or_compile(key, || Ok((text.into(), CodeOrigin::Disk))).unwrap().0
+    }
+
     #[test]
     fn each_key_is_compiled_once() {
-        let cache = ProgramCache::<&str, str>::new(8);
-        let first = cache.get_or_compile("a", || Ok("A".into())).unwrap();
-        let again = cache.get_or_compile("a", || panic!("compiled again")).unwrap();
-        let other = cache.get_or_compile("b", || Ok("B".into())).unwrap();
+        let cache = ProgramCache::new(8);
+        let get = |key, text| get_text(&cache, key, text);
+        let (first, again, other) = (get("a", "A"), get("a", "compiled again"), get("b", "B"));
         assert!(Arc::ptr_eq(&first, &again));
         assert_eq!((&*first, &*other), ("A", "B"));
     }
 
     #[test]
     fn a_program_can_be_forgotten() {
-        let cache = ProgramCache::<&str, str>::new(8);
-        let first = cache.get_or_compile("a", || Ok("A".into())).unwrap();
-        cache.get_or_compile("b", || Ok("B".into())).unwrap();
+        let cache = ProgramCache::new(8);
+        let get = |key, text| get_text(&cache, key, text);
+        let (first, _) = (get("a", "A"), get("b", "B"));
         cache.forget(&first);
-        assert_eq!(&*cache.get_or_compile("a", || Ok("again".into())).unwrap(), "again");
-        assert_eq!(&*cache.get_or_compile("b", || panic!("compiled again")).unwrap(), "B");
+        assert_eq!([get("a", "again"), get("b", "compiled again")], ["again".into(), "B".into()]);
     }
 
     #[test]
@@ -460,47 +475,50 @@ mod tests {
         let cache = ProgramCache::<u32, u32>::new(8);
         let error = cache.get_or_compile(1, || Err(Error::new(ErrorKind::Driver, "no"))).unwrap_err();
         assert_eq!(error.message(), "no");
-        assert_eq!(*cache.get_or_compile(1, || Ok(Arc::new(7))).unwrap(), 7);
+        assert_eq!(get(&cache, 1, 7), (7, CodeOrigin::Compiled));
+    }
+
+    /// The program of a key, which is compiled as `program` where there is none.
+    fn get(cache: &ProgramCache<u32, u32>, key: u32, program: u32) -> (u32, CodeOrigin) {
+        let compile = || Ok((Arc::new(program), CodeOrigin::Compiled));
+        let (program, compilation) = cache.get_or_compile(key, compile).unwrap();
+        (*program, compilation.origin)
     }
 
     #[test]
     fn the_oldest_unused_program_makes_room() {
         let cache = ProgramCache::<u32, u32>::new(2);
-        let load = |key| cache.get_or_compile(key, || Ok(Arc::new(key))).unwrap();
-        let used = load(1);
-        load(2);
-        load(3);
-        assert!(Arc::ptr_eq(&used, &load(1)), "it is in use");
-        let mut is_compiled = false;
-        cache.get_or_compile(3, || Ok(Arc::new(0))).map(|program| assert_eq!(*program, 3)).unwrap();
-        cache
-            .get_or_compile(2, || {
-                is_compiled = true;
-                Ok(Arc::new(2))
-            })
-            .unwrap();
-        assert!(is_compiled, "it made room");
+        let (used, _) = cache.get_or_compile(1, || Ok((Arc::new(1), CodeOrigin::Disk))).unwrap();
+        assert_eq!(get(&cache, 2, 2), (2, CodeOrigin::Compiled));
+        assert_eq!(get(&cache, 3, 3), (3, CodeOrigin::Compiled));
+        assert_eq!(get(&cache, 1, 0), (1, CodeOrigin::Memory), "it is in use");
+        assert_eq!(get(&cache, 3, 0), (3, CodeOrigin::Memory));
+        assert_eq!(get(&cache, 2, 4), (4, CodeOrigin::Compiled), "it made room");
+        drop(used);
     }
 
     #[test]
     fn threads_compile_each_program_once_and_beside_others() {
         let (cache, both) = (ProgramCache::<u32, u32>::new(2), Barrier::new(2));
-        let compiled = AtomicU32::new(0);
+        let (compiled, mut origins) = (AtomicU32::new(0), Vec::new());
         let get = |key| {
             cache.get_or_compile(key, || {
                 compiled.fetch_add(1, Relaxed);
                 // Ends only if the other program is being compiled, too.
                 both.wait();
-                Ok(Arc::new(key))
+                Ok((Arc::new(key), CodeOrigin::Compiled))
             })
         };
         std::thread::scope(|scope| {
             let get = &get;
             let threads: Vec<_> = [1, 2, 1, 2].map(|key| (key, scope.spawn(move || get(key)))).into();
             for (key, thread) in threads {
-                assert_eq!(*thread.join().unwrap().unwrap(), key);
+                let (program, compilation) = thread.join().unwrap().unwrap();
+                assert_eq!(*program, key);
+                origins.push(compilation.origin);
             }
         });
         assert_eq!(compiled.load(Relaxed), 2);
+        assert_eq!(origins.iter().filter(|origin| **origin == CodeOrigin::Memory).count(), 2);
     }
 }

@@ -120,7 +120,7 @@ fn broken_code_is_an_error_with_the_compilers_words() {
         assert!(error.message().contains("nonsense"), "{error}");
         let product = device.downcast_ref::<LevelZeroDevice>().unwrap().context.product;
         let source = "kernel void k(global int *x) { *x = 1; }";
-        let whole = program::compile("k", source, Language::OpenclC30, product).unwrap();
+        let (whole, _) = program::compile("k", source, Language::OpenclC30, product).unwrap();
         let load =
             |bytes: &[u8]| refused(&*device, "k", &[BUFFER], &KernelSources::new().spirv(bytes.to_vec()));
         let mut broken = whole.to_vec();
@@ -134,7 +134,7 @@ fn broken_code_is_an_error_with_the_compilers_words() {
         let source = "kernel void k(global double *x) { *x = *x * 1.5; }";
         let doubles = program::compile("k", source, Language::OpenclC30, 0x0bd5)
             .or_else(|_| program::compile("k", source, Language::OpenclC30, 0x1902));
-        let (Ok(doubles), params) = (doubles, params(&[BUFFER])) else { continue };
+        let (Ok((doubles, _)), params) = (doubles, params(&[BUFFER])) else { continue };
         let sources = KernelSources::new().spirv(doubles.to_vec());
         let loaded = device.create_kernel(&KernelDesc::new("k", &params, &sources));
         match loaded {

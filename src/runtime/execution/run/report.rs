@@ -26,6 +26,7 @@ use crate::runtime::resource::device::Device;
 use crate::sync::{AtomicU64, Ordering};
 use crate::util::console::{self, AsyncOperation};
 use crate::util::nvtx::{self, NvtxRange, NvtxThreadRange};
+use crate::util::recorder::Recorders;
 
 const RUN: &str = "wakegraph::run";
 const PARTITION: &str = "wakegraph::partition";
@@ -100,7 +101,7 @@ impl RunTrace {
                 || span_enabled!(target: PARTITION, Level::TRACE, run)
                 || span_enabled!(target: HOST_TASK, Level::DEBUG, run)
                 || console::has_listener()))
-            || is_recording()
+            || RUN_RECORDERS.is_recording()
             || nvtx::has_listener()
     }
 
@@ -119,7 +120,7 @@ impl RunTrace {
             partitions = partitions.len(),
             executable
         );
-        let (operations, is_recording) = (console::has_listener(), is_recording());
+        let (operations, is_recording) = (console::has_listener(), RUN_RECORDERS.is_recording());
         let mut traces: Vec<PartitionTrace> = Vec::with_capacity(partitions.len());
         for (index, partition) in partitions.iter().enumerate() {
             let device = partition.device().map_or("host", |device| device.selector());
@@ -330,68 +331,19 @@ fn list(partitions: &[u32]) -> String {
     partitions.iter().map(u32::to_string).collect::<Vec<_>>().join(", ")
 }
 
-/// The recordings that are on.
-static RECORDERS: Mutex<Vec<Arc<RunRecorder>>> = Mutex::new(Vec::new());
-
-/// Number of recordings that are on: submissions read this, and no more where there is none.
-static COUNT: std::sync::atomic::AtomicU32 = std::sync::atomic::AtomicU32::new(0);
-
-/// Maximum of runs kept, which bounds the memory of a recording that is left on.
-const MOST_RUNS: usize = 10_000;
-
-/// Whether a recording is on.
-fn is_recording() -> bool {
-    COUNT.load(Ordering::Relaxed) > 0
-}
-
 /// A run, and its trace, which has its times.
-type RecordedRun = (Arc<Run>, Arc<RunTrace>);
+pub(crate) type RecordedRun = (Arc<Run>, Arc<RunTrace>);
 
-/// The runs of one recording.
-#[derive(Debug, Default)]
-pub(crate) struct RunRecorder {
-    runs: Mutex<Vec<RecordedRun>>,
-    /// Number of further ones.
-    omitted: AtomicU64,
-}
+/// The recordings of runs.
+pub(crate) static RUN_RECORDERS: Recorders<RecordedRun> = Recorders::new();
 
-impl RunRecorder {
-    /// Records the runs that are submitted from now on.
-    pub(crate) fn start() -> Arc<Self> {
-        let recorder = Arc::new(Self::default());
-        RECORDERS.lock().push(recorder.clone());
-        COUNT.fetch_add(1, Ordering::Relaxed);
-        recorder
-    }
-
-    /// Has the recordings that are on keep a run, which is about to start. It is not reused meanwhile.
-    pub(crate) fn record(run: &Arc<Run>) {
-        if !run.is_traced() || !is_recording() {
-            return;
-        }
-        let Some(trace) = run.trace() else { return };
-        for recorder in &*RECORDERS.lock() {
-            let mut runs = recorder.runs.lock();
-            if runs.len() < MOST_RUNS {
-                runs.push((run.clone(), trace.clone()));
-            } else {
-                recorder.omitted.fetch_add(1, Ordering::Relaxed);
-            }
-        }
-    }
-
-    /// Records no more runs.
-    pub(crate) fn stop(self: &Arc<Self>) {
-        let mut all = RECORDERS.lock();
-        if let Some(at) = all.iter().position(|other| Arc::ptr_eq(other, self)) {
-            all.swap_remove(at);
-            COUNT.fetch_sub(1, Ordering::Relaxed);
-        }
-    }
-
-    /// The runs, in the order of their submissions, and how many there were beyond those.
-    pub(crate) fn take(&self) -> (Vec<RecordedRun>, u64) {
-        (std::mem::take(&mut *self.runs.lock()), self.omitted.load(Ordering::Relaxed))
+/// Has the recordings that are on keep a run, which is about to start. It is not reused meanwhile.
+pub(crate) fn record_run(run: &Arc<Run>) {
+    if run.is_traced()
+        && RUN_RECORDERS.is_recording()
+        && let Some(trace) = run.trace()
+    {
+        RUN_RECORDERS.record(&(run.clone(), trace.clone()));
     }
 }
 

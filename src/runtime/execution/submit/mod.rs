@@ -18,7 +18,7 @@ use crate::runtime::completion::tasks::wake_after_locks;
 use crate::runtime::execution::conflicts;
 use crate::runtime::execution::executable::{ExecutableInner, ExecutableState};
 use crate::runtime::execution::run::{
-    Predecessor, Predecessors, Run, RunRecorder, SpinPlan, StreamTaskCall, Timing, spin_time, without_failed,
+    Predecessor, Predecessors, Run, SpinPlan, StreamTaskCall, Timing, record_run, spin_time, without_failed,
 };
 use crate::runtime::execution::run_data::RunDataType;
 use crate::runtime::execution::submission::Submission;
@@ -237,7 +237,7 @@ pub(super) fn new_run(
         }
     };
     state.runs = number;
-    RunRecorder::record(&run);
+    record_run(&run);
     Ok(run)
 }
 

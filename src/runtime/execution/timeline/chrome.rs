@@ -21,7 +21,10 @@ pub(super) fn trace_events(timeline: &Timeline) -> String {
         for (row, tid) in group.rows.iter().zip(1..) {
             events.name("thread_name", pid, tid, &row.name);
             for bar in &row.bars {
-                let mut args = format!("\"run\":{},\"submission\":{}", bar.run.run, bar.run.submission);
+                let mut args = String::new();
+                if let Some(run) = bar.run {
+                    let _ = write!(args, "\"run\":{},\"submission\":{}", run.run, run.submission);
+                }
                 if let Some((_, partition)) = bar.partition {
                     let (number, succeeded) = (partition.partition, partition.succeeded);
                     let measured = bar.measured;

@@ -46,7 +46,10 @@ use crate::runtime::completion::clock;
 use crate::runtime::execution::host_task::PollMoments;
 use crate::runtime::execution::labels::Labels;
 use crate::runtime::execution::profile::{Clocks, DeviceClock};
-use crate::runtime::execution::run::{PartitionMoments, Run, RunRecorder, RunTrace};
+use crate::runtime::execution::run::{PartitionMoments, RUN_RECORDERS, RecordedRun, Run, RunTrace};
+use crate::runtime::resource::preparation::{PREPARATION_RECORDERS, Preparation};
+pub use crate::util::preparation_step::PreparationStep;
+use crate::util::recorder::Recorder;
 
 /// A record of what ran when, on the host and on all devices, on one clock.
 ///
@@ -88,10 +91,14 @@ pub struct Timeline {
     pub in_flight: Vec<(Duration, u64)>,
     /// Bytes of device memory of the executables in flight, from each of these times on.
     pub memory: Vec<(Duration, u64)>,
+    /// What was prepared for first runs, in the order in which it ended.
+    pub preparations: Vec<TimelinePreparation>,
     /// Length of the recording.
     pub length: Duration,
     /// Number of runs left out, as a recording keeps 10,000.
     pub omitted: u64,
+    /// Number of preparations left out, as a recording keeps 10,000.
+    pub omitted_preparations: u64,
     /// Number of polls left out, as a recording keeps 1,000 of each host task.
     pub omitted_polls: u64,
 }
@@ -141,6 +148,23 @@ pub struct TimelinePartition {
     pub polls: Vec<TimelinePoll>,
 }
 
+/// A step of preparation: a kernel was compiled or loaded, a driver allocated memory, a command-buffer was
+/// instantiated.
+#[derive(Clone, PartialEq, Eq, Debug)]
+#[non_exhaustive]
+pub struct TimelinePreparation {
+    /// What was done.
+    pub step: PreparationStep,
+    /// The name that opens its device.
+    pub device: String,
+    /// The kernel, the bytes, or the partition.
+    pub of: String,
+    /// Begin of the step.
+    pub start: Duration,
+    /// End of the step.
+    pub end: Duration,
+}
+
 /// A while in which a thread ran a host task.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[non_exhaustive]
@@ -169,7 +193,8 @@ pub struct TimelineSpan {
 #[derive(Debug)]
 #[must_use = "it records until it is finished or dropped"]
 pub struct TimelineRecording {
-    recorder: Arc<RunRecorder>,
+    runs: Arc<Recorder<RecordedRun>>,
+    preparations: Arc<Recorder<Preparation>>,
     /// In nanoseconds of the runtime's clock.
     start: u64,
 }
@@ -180,7 +205,8 @@ impl Timeline {
     ///
     /// While one is on, runs are not reused, so each submission allocates. Otherwise this costs nothing.
     pub fn record() -> TimelineRecording {
-        TimelineRecording { start: clock::now(), recorder: RunRecorder::start() }
+        let (runs, preparations) = (RUN_RECORDERS.start(), PREPARATION_RECORDERS.start());
+        TimelineRecording { start: clock::now(), runs, preparations }
     }
 
     /// Writes it for [Perfetto](https://ui.perfetto.dev) and Chrome's `about:tracing`, as trace
@@ -215,17 +241,24 @@ impl TimelineRecording {
     /// Ends the recording. Asks the devices for the times that they have kept. Runs that are still in flight
     /// have no end.
     pub fn finish(self) -> Timeline {
-        self.recorder.stop();
-        let (runs, omitted) = self.recorder.take();
+        self.stop();
+        let (runs, omitted) = self.runs.take();
+        let (preparations, omitted_preparations) = self.preparations.take();
         let mut builder = Builder { start: self.start, ..Builder::default() };
+        let preparations = preparations.into_iter().map(|one| builder.preparation(one)).collect();
         runs.iter().for_each(|(run, trace)| builder.add(run, trace));
-        builder.finish(omitted)
+        Timeline { preparations, omitted, omitted_preparations, ..builder.finish() }
+    }
+
+    fn stop(&self) {
+        RUN_RECORDERS.stop(&self.runs);
+        PREPARATION_RECORDERS.stop(&self.preparations);
     }
 }
 
 impl Drop for TimelineRecording {
     fn drop(&mut self) {
-        self.recorder.stop();
+        self.stop();
     }
 }
 
@@ -256,6 +289,10 @@ type Points = Vec<(Duration, u64)>;
 impl Builder {
     fn since_start(&self, at: u64) -> Duration {
         Duration::from_nanos(at.saturating_sub(self.start))
+    }
+
+    fn preparation(&self, Preparation { step, device, of, start, end }: Preparation) -> TimelinePreparation {
+        TimelinePreparation { step, device, of, start: self.since_start(start), end: self.since_start(end) }
     }
 
     fn add(&mut self, run: &Run, trace: &RunTrace) {
@@ -348,7 +385,7 @@ impl Builder {
         TimelinePoll { thread: index, start: self.since_start(*start), end: self.since_start(*end) }
     }
 
-    fn finish(self, omitted: u64) -> Timeline {
+    fn finish(self) -> Timeline {
         let (in_flight, memory) = self.counters();
         Timeline {
             clocks: self.clocks.known(),
@@ -356,9 +393,9 @@ impl Builder {
             in_flight,
             memory,
             length: self.since_start(clock::now()),
-            omitted,
             omitted_polls: self.omitted_polls,
             runs: self.runs,
+            ..Timeline::default()
         }
     }
 

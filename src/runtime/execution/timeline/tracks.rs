@@ -3,13 +3,13 @@
 use std::collections::{BTreeMap, HashMap};
 use std::time::Duration;
 
-use super::{Timeline, TimelinePartition, TimelineRun};
+use super::{PreparationStep, Timeline, TimelinePartition, TimelinePreparation, TimelineRun};
 use crate::runtime::execution::labels::list_names;
 
 /// A timeline, ready to be drawn.
 #[derive(Default)]
 pub(super) struct Tracks<'t> {
-    /// The groups of rows: submissions, host tasks, the threads that ran these, then a device each.
+    /// The groups of rows: preparation, submissions, host tasks, the threads that ran these, then a device each.
     pub(super) groups: Vec<Group<'t>>,
     /// Place where the bar of each partition is, by the index of its run.
     pub(super) places: HashMap<(usize, u32), TrackPlace>,
@@ -32,7 +32,8 @@ pub(super) struct Bar<'t> {
     pub(super) start: Duration,
     pub(super) end: Duration,
     pub(super) measured: bool,
-    pub(super) run: &'t TimelineRun,
+    /// None for a step of preparation.
+    pub(super) run: Option<&'t TimelineRun>,
     /// The index of the run, and its partition, if the bar stands for a whole one.
     pub(super) partition: Option<(usize, &'t TimelinePartition)>,
 }
@@ -49,6 +50,7 @@ pub(super) struct TrackPlace {
 /// The contents of the rows of one name, in the order of the devices and their queues.
 #[derive(PartialEq, Eq, PartialOrd, Ord)]
 enum Kind<'t> {
+    Preparation(PreparationStep),
     Submissions,
     HostTasks,
     /// Of a thread that ran host tasks, by its index.
@@ -66,7 +68,13 @@ enum QueueRow {
 impl<'t> Tracks<'t> {
     pub(super) fn new(timeline: &'t Timeline) -> Self {
         let mut bars: BTreeMap<Kind<'t>, Vec<Bar<'t>>> = BTreeMap::new();
+        for TimelinePreparation { step, device, of, start, end } in &timeline.preparations {
+            let name = format!("{} {of} on {device}", step.name());
+            let bar = Bar { name, start: *start, end: *end, measured: true, run: None, partition: None };
+            bars.entry(Kind::Preparation(*step)).or_default().push(bar);
+        }
         for (index, run) in timeline.runs.iter().enumerate() {
+            let of_run = Some(run);
             let name = match (&run.executable, &*run.partitions) {
                 (Some(name), _) => format!("run {}, submission {} of '{name}'", run.run, run.submission),
                 // A command of a queue has a name of its own.
@@ -74,13 +82,13 @@ impl<'t> Tracks<'t> {
                 (None, _) => format!("run {}, submission {}", run.run, run.submission),
             };
             let end = run.ended.unwrap_or(timeline.length);
-            let bar = Bar { name, start: run.submitted, end, measured: true, run, partition: None };
+            let bar = Bar { name, start: run.submitted, end, measured: true, run: of_run, partition: None };
             bars.entry(Kind::Submissions).or_default().push(bar);
             for partition in &run.partitions {
                 let names = list_names(partition.nodes.iter().map(String::as_str));
                 for poll in &partition.polls {
                     let (name, start, end) = (names.clone(), poll.start, poll.end);
-                    let bar = Bar { name, start, end, measured: true, run, partition: None };
+                    let bar = Bar { name, start, end, measured: true, run: of_run, partition: None };
                     bars.entry(Kind::Thread(poll.thread)).or_default().push(bar);
                 }
                 let (kind, nodes) = match (&partition.device, partition.queue) {
@@ -95,7 +103,7 @@ impl<'t> Tracks<'t> {
                     start: span.start,
                     end: span.end,
                     measured: span.measured,
-                    run,
+                    run: of_run,
                     partition: Some((index, partition)),
                 }));
                 let Some(nodes) = nodes.filter(|_| !partition.node_spans.is_empty()) else { continue };
@@ -105,7 +113,7 @@ impl<'t> Tracks<'t> {
                     start: span.start,
                     end: span.end,
                     measured: true,
-                    run,
+                    run: of_run,
                     partition: None,
                 }));
             }
@@ -114,6 +122,7 @@ impl<'t> Tracks<'t> {
         let mut queues = 0;
         for (kind, bars) in bars {
             let (group, name) = match kind {
+                Kind::Preparation(step) => ("preparation", step.name().to_owned()),
                 Kind::Submissions => ("submissions", "runs".to_owned()),
                 Kind::HostTasks => ("host", "host tasks".to_owned()),
                 Kind::Thread(thread) => ("threads of the host", timeline.threads[thread].clone()),

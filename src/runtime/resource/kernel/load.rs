@@ -1,13 +1,19 @@
 //! Kernels that are loaded beside each other, as compilers take long for each.
 
 use std::num::NonZero;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
+use std::time::Duration;
 
-use wakegraph_hal::Result;
+use wakegraph_hal::{self as hal, CodeOrigin, Compilation, KernelDesc, Result};
 
+use crate::runtime::completion::clock;
 use crate::runtime::resource::device::Device;
 use crate::runtime::resource::kernel::{KernelCall, KernelRef};
+use crate::runtime::resource::preparation::note;
+use crate::util::TryOnce;
+use crate::util::preparation_step::PreparationStep;
 
 /// Compiles kernels for devices and loads them, beside each other on all cores, before a service opens its
 /// port. A graph that launches them is finalized without a compiler then. Arguments of the calls are of no
@@ -51,10 +57,37 @@ pub fn compile_all<'d, C: Into<KernelCall>>(
     })
 }
 
+/// A kernel as a device has loaded it.
+#[derive(Debug)]
+pub(crate) struct LoadedKernel {
+    pub(crate) kernel: Arc<dyn hal::Kernel>,
+    /// Time that loading its code took.
+    pub(crate) load: Duration,
+}
+
+/// Place of a kernel that a device has loaded, or is to load.
+pub(crate) type KernelPlace = TryOnce<LoadedKernel>;
+
+/// Loads a kernel on a device, and says what that takes.
+pub(super) fn load(device: &Device, desc: &KernelDesc<'_>) -> Result<LoadedKernel> {
+    let start = clock::now();
+    let kernel = device.observe(device.hal().create_kernel(desc))?;
+    let (end, Compilation { origin, time }) = (clock::now(), kernel.compilation());
+    let compiled = (start + clock::nanoseconds(time)).min(end);
+    let of = || format!("kernel '{}'", desc.name);
+    if origin != CodeOrigin::Given {
+        note(device, PreparationStep::Compile, of, start, compiled);
+    }
+    note(device, PreparationStep::Load, of, compiled, end);
+    device.metrics().kernel_loaded(origin);
+    Ok(LoadedKernel { kernel, load: Duration::from_nanos(end - compiled) })
+}
+
 /// Loads kernels on their devices, on as many threads as the process can run at a time. One that cannot be
 /// loaded stays so: whoever needs it tries again, and gets the error.
 pub(crate) fn load_all(kernels: &[(KernelRef, Device)]) {
-    let unloaded: Vec<_> = kernels.iter().filter(|(kernel, device)| !kernel.is_on(device)).collect();
+    let unloaded: Vec<_> =
+        kernels.iter().filter(|(kernel, device)| kernel.place(device).get().is_none()).collect();
     if unloaded.len() > 1 {
         let threads = thread::available_parallelism().map_or(1, NonZero::get);
         for_each_beside_others(&unloaded, threads, |(kernel, device)| drop(kernel.on(device)));
@@ -120,7 +153,7 @@ mod tests {
         let error = compile_all([&device], [bad.call(), worse.call(), good.call()]).unwrap_err();
         assert_eq!(error.kind(), ErrorKind::FeatureNotSupported);
         assert_eq!((error.node(), error.device()), (Some("kernel 'bad'"), Some("host:863")));
-        assert!(KernelCall::from(good.call()).kernel.is_on(&device));
+        assert!(KernelRef::Raw(good).place(&device).get().is_some());
     }
 
     #[test]

@@ -55,6 +55,7 @@ use bound::{BoundRule, RangeForm};
 #[doc(hidden)]
 pub use call::CallArg;
 pub use call::KernelCall;
+use load::KernelPlace;
 pub use load::compile_all;
 pub use raw::{RawCall, RawKernel};
 use wakegraph_hal::{self as hal, KernelDesc, Range, Result};
@@ -63,7 +64,6 @@ pub use wakegraph_hal::{Block, BlockCode, BlockFn, BlockUnit, CpuLevel, Row};
 pub use wakegraph_hal::{HostArgs, KernelCache, KernelSources, Param, ParamKind, Part, RangeBound};
 
 use crate::runtime::resource::device::Device;
-use crate::util::TryOnce;
 
 /// A kernel's declaration: name, parameters, code. The `kernel!` macro makes one, a static.
 #[derive(Debug)]
@@ -125,9 +125,6 @@ impl KernelDef {
         self
     }
 }
-
-/// A kernel as a device has loaded it, or is to load it.
-pub(crate) type LoadedKernel = TryOnce<Arc<dyn hal::Kernel>>;
 
 /// A kernel of either kind, as graphs hold it.
 #[derive(Clone, Debug)]
@@ -199,30 +196,32 @@ impl KernelRef {
     /// The kernel as loaded on `device`, from the cache if it is there. Of several threads that ask at once,
     /// one loads it, and the others wait for it.
     pub(crate) fn on(&self, device: &Device) -> Result<Arc<dyn hal::Kernel>> {
+        let place = self.place(device);
+        place
+            .get_or_make(|| self.describe(|desc| load::load(device, desc)))
+            .map(|loaded| loaded.kernel.clone())
+    }
+
+    /// Place of the kernel as `device` has loaded it.
+    pub(crate) fn place(&self, device: &Device) -> Arc<KernelPlace> {
         match self {
-            Self::Declared(def) => def.on(device),
-            Self::Raw(raw) => raw.on(device),
+            Self::Declared(def) => def.place(device),
+            Self::Raw(raw) => raw.place(device),
         }
     }
 
-    /// Whether `device` has loaded the kernel.
-    fn is_on(&self, device: &Device) -> bool {
+    /// Calls `load` with what a device needs to load the kernel.
+    fn describe<R>(&self, load: impl FnOnce(&KernelDesc<'_>) -> R) -> R {
         match self {
-            Self::Declared(def) => def.place(device).get().is_some(),
-            Self::Raw(raw) => raw.place(device).get().is_some(),
+            Self::Declared(def) => def.describe(load),
+            Self::Raw(raw) => raw.describe(load),
         }
     }
 }
 
 impl KernelDef {
-    /// The kernel as loaded on `device`, from the cache if it is there.
-    fn on(&'static self, device: &Device) -> Result<Arc<dyn hal::Kernel>> {
-        let load = || self.describe(|desc| device.observe(device.hal().create_kernel(desc)));
-        self.place(device).get_or_make(load).cloned()
-    }
-
-    /// Place of the loaded kernel among those of `device`.
-    fn place(&'static self, device: &Device) -> Arc<LoadedKernel> {
+    /// Place of the kernel among those of `device`.
+    fn place(&'static self, device: &Device) -> Arc<KernelPlace> {
         let address = std::ptr::from_ref(self) as usize;
         let known = device.loaded_kernels().get(&address).map(|place| place.clone());
         known.unwrap_or_else(|| device.loaded_kernels().entry(address).or_default().clone())

@@ -6,13 +6,13 @@ use std::sync::Arc;
 use bytemuck::Pod;
 use parking_lot::Mutex;
 use wakegraph_hal::{
-    self as hal, AccessMode, HostArgs, KernelDesc, KernelSources, Param, ParamKind, Range, RangeBound, Result,
+    AccessMode, HostArgs, KernelDesc, KernelSources, Param, ParamKind, Range, RangeBound, Result,
 };
 
 use crate::runtime::resource::device::{Device, WeakDevice};
 use crate::runtime::resource::kernel::bound::{BoundArgs, BoundRule, RangeForm};
 use crate::runtime::resource::kernel::call::{CallArg, KernelCall};
-use crate::runtime::resource::kernel::{ByValue, KernelRef, LoadedKernel, ParamType};
+use crate::runtime::resource::kernel::{ByValue, KernelPlace, KernelRef, ParamType};
 use crate::runtime::resource::memory_arg::MemoryArg;
 
 /// A kernel whose signature is known only at run time: from a plug-in, a script, a model file.
@@ -170,15 +170,14 @@ impl RawKernel {
         &self.types
     }
 
-    /// The kernel as loaded on `device`.
-    pub(super) fn on(&self, device: &Device) -> Result<Arc<dyn hal::Kernel>> {
-        let desc = KernelDesc { name: &self.name, params: &self.params, sources: &self.sources };
-        self.place(device).get_or_make(|| device.observe(device.hal().create_kernel(&desc))).cloned()
+    /// Place of the kernel as `device` has loaded it.
+    pub(super) fn place(&self, device: &Device) -> Arc<KernelPlace> {
+        self.loaded.place(device)
     }
 
-    /// Place of the loaded kernel among those of all devices.
-    pub(super) fn place(&self, device: &Device) -> Arc<LoadedKernel> {
-        self.loaded.place(device)
+    /// Calls `load` with what a device needs to load the kernel.
+    pub(super) fn describe<R>(&self, load: impl FnOnce(&KernelDesc<'_>) -> R) -> R {
+        load(&KernelDesc { name: &self.name, params: &self.params, sources: &self.sources })
     }
 
     fn memory<T: Pod>(self, name: impl Into<String>, access: AccessMode) -> Self {
@@ -225,16 +224,16 @@ impl From<RawCall> for KernelCall {
 /// A kernel's loaded forms, one for each device. They live with the kernel and not with the
 /// devices, so that what its closure has captured is freed with it.
 #[derive(Debug, Default)]
-struct Loaded(Mutex<Vec<(WeakDevice, Arc<LoadedKernel>)>>);
+struct Loaded(Mutex<Vec<(WeakDevice, Arc<KernelPlace>)>>);
 
 impl Loaded {
-    fn place(&self, device: &Device) -> Arc<LoadedKernel> {
+    fn place(&self, device: &Device) -> Arc<KernelPlace> {
         let mut loaded = self.0.lock();
         if let Some((_, place)) = loaded.iter().find(|(known, _)| known.is(device)) {
             return place.clone();
         }
         loaded.retain(|(known, _)| !known.is_gone());
-        let place = Arc::<LoadedKernel>::default();
+        let place = Arc::<KernelPlace>::default();
         loaded.push((device.downgrade(), place.clone()));
         place
     }
