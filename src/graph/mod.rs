@@ -155,11 +155,10 @@ impl Payload for () {
 }
 
 /// The label of a node in errors and drawings: `kernel 'blur' (#3)`, or `kernel #3` without a name.
-fn label(kind: CommandKind, name: Option<&str>, index: usize) -> String {
-    // Finalize makes one of each node: concatenated, it takes no second allocation for its exact size.
-    let index = index.to_string();
+pub(crate) fn label(kind: CommandKind, name: Option<&str>, index: u32) -> String {
+    let kind = kind.name();
     match name {
-        Some(name) => [kind.name(), " '", name, "' (#", &index, ")"].concat(),
-        None => [kind.name(), " #", &index].concat(),
+        Some(name) => format!("{kind} '{name}' (#{index})"),
+        None => format!("{kind} #{index}"),
     }
 }

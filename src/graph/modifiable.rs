@@ -57,7 +57,7 @@ pub struct Graph<P> {
     pub(super) contents: Vec<Content<P>>,
     pub(super) locations: Vec<&'static Location<'static>>,
     /// The names of the nodes that have one.
-    pub(super) names: BTreeMap<u32, Box<str>>,
+    pub(super) names: BTreeMap<u32, Arc<str>>,
     pub(super) accesses: Vec<Access>,
     /// For each node, the end of its accesses. They start where those of the previous node end.
     pub(super) access_ends: Vec<usize>,
@@ -206,7 +206,7 @@ impl<P> Graph<P> {
     ///
     /// # Errors
     /// [`ErrorKind::InvalidArgument`] for a node of another graph.
-    pub(crate) fn set_name(&mut self, id: NodeId, name: impl Into<Box<str>>) -> Result<()> {
+    pub(crate) fn set_name(&mut self, id: NodeId, name: impl Into<Arc<str>>) -> Result<()> {
         let index = self.index_of(id)?;
         self.names.insert(index, name.into());
         Ok(())
@@ -233,7 +233,7 @@ impl<P> Graph<P> {
             Content::Command(command) => Ok(command),
             Content::Empty | Content::SubGraph(_) => {
                 Err(Error::new(ErrorKind::InvalidArgument, "the node holds no command")
-                    .in_node(label(self.kinds[slot], self.names.get(&index).map(|name| &**name), slot))
+                    .in_node(label(self.kinds[slot], self.names.get(&index).map(|name| &**name), index))
                     .at(self.locations[slot])
                     .help("only commands and host tasks have operands"))
             }

@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::panic::Location;
+use std::sync::Arc;
 
 use wakegraph_hal::{Access, CommandKind, DeviceId, Result};
 
@@ -151,8 +152,12 @@ impl<P> Graph<P> {
     /// # Panics
     /// When there is no such node.
     pub(crate) fn label_at(&self, index: usize) -> String {
-        let name = self.names.get(&(index as u32));
-        label(self.kinds[index], name.map(|name| &**name), index)
+        label(self.kinds[index], self.name_at(index).map(|name| &**name), index as u32)
+    }
+
+    /// The name of a node, if it has one.
+    pub(crate) fn name_at(&self, index: usize) -> Option<&Arc<str>> {
+        self.names.get(&(index as u32))
     }
 
     /// The accesses that the node at `index` was added with.

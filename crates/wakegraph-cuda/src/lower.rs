@@ -64,7 +64,7 @@ pub(super) fn add(
         captured: options.captured,
         starts_early: false,
         depth: 0,
-        all: Vec::new(),
+        all: EndNodes::new(),
         nodes: CudaCommandNodes::default(),
     };
     if let Err(error) = adder.timed(graph.body(), command, after, options.record) {
@@ -92,7 +92,7 @@ struct NodeAdder<'a> {
     /// Number of bodies of conditional nodes around the current node.
     depth: usize,
     /// All nodes in the graph itself.
-    all: Vec<GraphNode>,
+    all: EndNodes,
     nodes: CudaCommandNodes,
 }
 

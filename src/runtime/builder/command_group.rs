@@ -382,7 +382,7 @@ impl Command {
         }
     }
 
-    fn default_name(&self) -> Option<Box<str>> {
+    fn default_name(&self) -> Option<Arc<str>> {
         match self {
             Self::Kernel { call, .. } => Some(call.kernel.name().into()),
             _ => None,

@@ -121,7 +121,7 @@ impl Graph {
 
     #[track_caller]
     fn add_launch(&mut self, call: KernelCall, range: Range) -> NodeBuilder<'_> {
-        let name: Box<str> = call.kernel.name().into();
+        let name: Arc<str> = call.kernel.name().into();
         let device = preferred_device(&call);
         let checked = range
             .check()

@@ -1,6 +1,7 @@
 //! The builder of a node that has just been added.
 
 use std::panic::Location;
+use std::sync::Arc;
 
 use wakegraph_hal::Result;
 
@@ -49,7 +50,7 @@ impl<'g> NodeBuilder<'g> {
     }
 
     /// Names the node: in errors, traces, drawings, profiles.
-    pub fn name(self, name: impl Into<Box<str>>) -> Self {
+    pub fn name(self, name: impl Into<Arc<str>>) -> Self {
         let result = self.graph.nodes_mut().set_name(self.id, name);
         self.graph.keep_error(result);
         self

@@ -6,10 +6,11 @@
 use std::borrow::Cow;
 use std::fmt::{self, Debug};
 use std::panic::Location;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use wakegraph_hal::{CommandKind, DeviceId, Error};
 
+use crate::graph::{self, Graph};
 use crate::plan::{PartitionKind, Plan};
 use crate::runtime::resource::device::Device;
 
@@ -26,10 +27,37 @@ pub(crate) struct Labels {
 
 /// The name of a planned node.
 pub(crate) struct NodeLabel {
-    pub(crate) label: Box<str>,
+    /// Made when it is first asked for, which is never for most nodes.
+    label: OnceLock<Box<str>>,
+    name: Option<Arc<str>>,
+    /// The number of the node in its graph.
+    index: u32,
     pub(crate) kind: CommandKind,
     /// Place where the user added it.
     pub(crate) location: Option<&'static Location<'static>>,
+}
+
+impl NodeLabel {
+    /// The label of a node of a graph.
+    pub(crate) fn new<P>(graph: &Graph<P>, index: usize) -> Self {
+        Self {
+            label: OnceLock::new(),
+            name: graph.name_at(index).cloned(),
+            index: index as u32,
+            kind: graph.kinds()[index],
+            location: Some(graph.location_at(index)),
+        }
+    }
+
+    /// The label of a command that is not of a graph.
+    pub(crate) fn of_command(kind: CommandKind) -> Self {
+        let label = OnceLock::from(Box::from(kind.name()));
+        Self { label, name: None, index: 0, kind, location: None }
+    }
+
+    pub(crate) fn as_str(&self) -> &str {
+        self.label.get_or_init(|| graph::label(self.kind, self.name.as_deref(), self.index).into())
+    }
 }
 
 impl Debug for Labels {
@@ -43,7 +71,7 @@ impl Debug for Labels {
 
 impl Labels {
     pub(crate) fn label(&self, node: u32) -> &str {
-        &self.nodes[node as usize].label
+        self.nodes[node as usize].as_str()
     }
 
     /// The plan as a list of instructions; `lowering` tells what each partition's device made of
@@ -84,7 +112,7 @@ impl Labels {
     /// The names of a partition's native commands.
     pub(crate) fn captured(&self, partition: usize) -> impl Iterator<Item = &str> {
         let nodes = self.plan.nodes(partition).iter().map(|&node| &self.nodes[node as usize]);
-        nodes.filter(|node| node.kind.row().is_captured).map(|node| &*node.label)
+        nodes.filter(|node| node.kind.row().is_captured).map(NodeLabel::as_str)
     }
 
     /// A partition's name in traces and the console.
@@ -118,9 +146,9 @@ impl Labels {
         };
         let error = match node {
             Some(&node) => {
-                let NodeLabel { label, location, .. } = &self.nodes[node as usize];
-                let error = error.in_node(&**label);
-                match location {
+                let node = &self.nodes[node as usize];
+                let error = error.in_node(node.as_str());
+                match node.location {
                     Some(location) => error.at(location),
                     None => error,
                 }

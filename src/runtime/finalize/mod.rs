@@ -308,8 +308,7 @@ impl<'g> Source<'g> {
 
     fn node_label(&self, plan: &Plan, node: u32) -> NodeLabel {
         let (graph, index) = self.place(plan, node);
-        let location = Some(graph.location_at(index));
-        NodeLabel { label: graph.label_at(index).into(), kind: graph.kinds()[index], location }
+        NodeLabel::new(graph, index)
     }
 }
 

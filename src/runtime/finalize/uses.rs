@@ -1,8 +1,9 @@
 //! Resources that an executable uses: to keep them alive, and to order it among others and in itself.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashSet;
 use std::sync::Arc;
 
+use rustc_hash::FxHashMap;
 use wakegraph_hal::{Access, ResourceId};
 
 use crate::plan::Origin;
@@ -12,7 +13,7 @@ use crate::runtime::resource::scratch::{Places, ScratchMemory};
 
 /// Allocations, and which node accesses what of them.
 #[derive(Default)]
-pub(crate) struct Uses(HashMap<ResourceId, Used>);
+pub(crate) struct Uses(FxHashMap<ResourceId, Used>);
 
 /// One allocation, and who accesses it how.
 struct Used {

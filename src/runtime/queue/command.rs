@@ -107,7 +107,7 @@ impl CommandTemplate {
                 labels: Arc::new(Labels {
                     executable: None,
                     plan: plan_of_one(kind, device.as_ref())?,
-                    nodes: Box::new([NodeLabel { label: kind.name().into(), kind, location: None }]),
+                    nodes: Box::new([NodeLabel::of_command(kind)]),
                     devices: Box::new([device]),
                 }),
                 metrics: partitions.metrics().of_queues(),

@@ -46,9 +46,14 @@ impl LaunchGeometry {
         let block = range.local_size().unwrap_or_else(|| usual_block(range, most, limits));
         let mut grid = [0; 3];
         for (dimension, groups) in grid.iter_mut().enumerate() {
-            let size = block[dimension].max(1);
-            *groups = global[dimension].div_ceil(size);
-            let allowed = limits.grid[dimension].min(limits.items / size);
+            // Most dimensions have work-groups of one: a division takes as long as the rest.
+            let size = block[dimension];
+            let (needed, most) = match size {
+                0 | 1 => (global[dimension], limits.items),
+                size => (global[dimension].div_ceil(size), limits.items / size),
+            };
+            *groups = needed;
+            let allowed = limits.grid[dimension].min(most);
             if *groups > allowed {
                 let why = format!(
                     "{range}: {groups} work-groups in dimension {dimension}, the device allows {allowed}"
@@ -81,6 +86,9 @@ fn usual_block(range: &Range, most: usize, limits: &LaunchLimits) -> [usize; 3] 
     let mut block = [1; 3];
     let first = if range.dimensions() == 1 { left } else { limits.warp.min(left) };
     block[0] = first.min(global[0]).min(limits.block[0]);
+    if range.dimensions() == 1 {
+        return block;
+    }
     left /= block[0].max(1);
     for dimension in 1..3 {
         // A power of two, so that the rest can be used up.

@@ -16,7 +16,7 @@ use wakegraph_hal::{Error, EventStatus, ResourceId, Result};
 
 use crate::runtime::completion::clock;
 use crate::runtime::execution::host_task::PollLog;
-use crate::runtime::execution::labels::{Labels, list_names};
+use crate::runtime::execution::labels::{Labels, NodeLabel, list_names};
 use crate::runtime::execution::progress::{
     PartitionProgress, PartitionState, SubmissionProgress, list_causes,
 };
@@ -479,7 +479,7 @@ fn title(run: &Run, other: &RunTemplate) -> Option<String> {
         _ if Arc::ptr_eq(labels, &other.labels) => format!("submission {number} of the same executable"),
         Some(executable) => format!("submission {number} of '{executable}'"),
         None => {
-            let names = list_names(labels.nodes.iter().map(|node| &*node.label));
+            let names = list_names(labels.nodes.iter().map(NodeLabel::as_str));
             format!("submission {number} of the executable of ({names})")
         }
     })
