@@ -70,13 +70,15 @@ async fn main() -> ExitCode {
         }
         Err(error) => Err(format!("{error}; see --help").into()),
     };
-    match outcome {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(error) => {
-            eprintln!("error: {error}");
-            ExitCode::FAILURE
-        }
-    }
+    ExitCode::from(exit_code(outcome))
+}
+
+/// The exit code of the process: 0, or 1 if it was used in a wrong way or left something without an answer.
+fn exit_code(outcome: Result<(), BoxError>) -> u8 {
+    outcome.err().map_or(0, |error| {
+        eprintln!("error: {error}");
+        1
+    })
 }
 
 /// `None` when help is asked for.
@@ -106,11 +108,11 @@ async fn run(Args { device, port, options }: Args) -> Result<(), BoxError> {
     let listener = TcpListener::bind(("127.0.0.1", port)).await?;
     tokio::spawn(keep_up(metrics.clone()));
     println!("{device:?} develops photos at http://{}", listener.local_addr()?);
-    serve_until(listener, App::new(device, tones, metrics, options), stop).await
+    serve_until(listener, App::new(device, tones, metrics, options), stop, GRACE).await
 }
 
-/// Serves until `stop`. Then the service takes no more connections and requests, and has a limit to answer
-/// those that it has taken.
+/// Serves until `stop`. Then the service takes no more connections and requests, and has as long as `grace`
+/// to answer those that it has taken, and again for the pool and the device.
 ///
 /// # Errors
 /// If something has no answer by then, so that the process ends with another exit code.
@@ -118,6 +120,7 @@ async fn serve_until(
     listener: TcpListener,
     app: Arc<App>,
     stop: impl Future<Output = ()> + Send + 'static,
+    grace: Duration,
 ) -> Result<(), BoxError> {
     let (stopped, has_stopped) = oneshot::channel();
     let stop = async move {
@@ -129,13 +132,13 @@ async fn serve_until(
         let _ = has_stopped.await;
         println!("stopping");
         // A client that neither reads nor hangs up would keep the server.
-        tokio::time::sleep(GRACE).await;
+        tokio::time::sleep(grace).await;
     };
     tokio::select! {
         served = server => served?,
-        () = end => return Err(format!("connections were open {GRACE:?} after the signal").into()),
+        () = end => return Err(format!("connections were open {grace:?} after the signal").into()),
     }
-    Ok(app.end(GRACE).await?)
+    Ok(app.end(grace).await?)
 }
 
 /// Starts the service that the graph asks.

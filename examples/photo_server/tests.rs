@@ -1,6 +1,7 @@
 //! The service from outside: right photos, and the right answers when something is wrong.
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
+use std::future::Future;
 use std::io::Cursor;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -278,21 +279,29 @@ struct Stopping {
 
 impl Stopping {
     async fn new() -> Self {
-        let ((device, control), (tones, _)) = (held(), counted_tones().await);
-        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-        let address = listener.local_addr().unwrap();
         let (stop, stopped) = oneshot::channel();
-        let stopped = async move { _ = stopped.await };
-        let served = tokio::spawn(crate::serve_until(listener, app(device, tones, options()), stopped));
-        let request = tokio::spawn(async move {
-            let client = Client::builder(TokioExecutor::new()).build_http();
-            let request = Request::post(format!("http://{address}/photo"));
-            let request = request.body(Full::<Bytes>::from(small())).unwrap();
-            client.request(request).await.unwrap().status()
-        });
-        until_held(&control).await;
+        let (control, served, request) = serve_held(async move { _ = stopped.await }, crate::GRACE).await;
         Self { control, stop, served, request }
     }
+}
+
+/// A service that listens, with a request whose kernels its device holds.
+async fn serve_held(
+    stop: impl Future<Output = ()> + Send + 'static,
+    grace: Duration,
+) -> (FakeControl, JoinHandle<Result<(), BoxError>>, JoinHandle<StatusCode>) {
+    let ((device, control), (tones, _)) = (held(), counted_tones().await);
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    let served = tokio::spawn(crate::serve_until(listener, app(device, tones, options()), stop, grace));
+    let request = tokio::spawn(async move {
+        let client = Client::builder(TokioExecutor::new()).build_http();
+        let request = Request::post(format!("http://{address}/photo"));
+        let request = request.body(Full::<Bytes>::from(small())).unwrap();
+        client.request(request).await.unwrap().status()
+    });
+    until_held(&control).await;
+    (control, served, request)
 }
 
 #[tokio::test]
@@ -315,6 +324,42 @@ async fn a_device_that_hangs_makes_the_end_fail() {
     let error = served.await.unwrap().unwrap_err();
     assert!(error.to_string().contains("connections were open"), "{error}");
     request.abort();
+}
+
+/// Word of a process whose device holds a request.
+#[cfg(unix)]
+const HOLDS: &str = "the device holds a request";
+
+#[test]
+#[cfg(unix)]
+#[ignore = "runs in a process that the next test starts"]
+fn a_process_whose_device_hangs() {
+    let runtime = tokio::runtime::Runtime::new().unwrap();
+    let outcome = runtime.block_on(async {
+        let stop = crate::signal::stop().unwrap();
+        let (_control, served, _request) = serve_held(stop, Duration::from_millis(100)).await;
+        println!("{HOLDS}");
+        served.await.unwrap()
+    });
+    drop(runtime);
+    std::process::exit(crate::exit_code(outcome).into());
+}
+
+#[test]
+#[cfg(unix)]
+fn sigterm_ends_a_process_whose_device_hangs() {
+    use std::io::{BufRead as _, BufReader};
+    use std::process::{Command, Stdio};
+    let mut process = Command::new(std::env::current_exe().unwrap())
+        .args(["--exact", "tests::a_process_whose_device_hangs", "--ignored", "--nocapture"])
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut lines = BufReader::new(process.stdout.take().unwrap()).lines();
+    assert!(lines.any(|line| line.unwrap().contains(HOLDS)));
+    let id = process.id().to_string();
+    assert!(Command::new("kill").args(["-TERM", &id]).status().unwrap().success());
+    assert_eq!(process.wait().unwrap().code(), Some(1));
 }
 
 #[tokio::test]
