@@ -5,8 +5,11 @@
 
 #[path = "../common/mod.rs"]
 mod common;
+#[path = "../common/deadline_storm.rs"]
+mod deadline_storm;
 mod enqueue;
 mod finalize;
+mod requests;
 mod scratch;
 mod submission;
 
@@ -23,6 +26,9 @@ struct Counting;
 static ALLOCATIONS: AtomicUsize = AtomicUsize::new(0);
 static BYTES: AtomicUsize = AtomicUsize::new(0);
 
+/// Bytes that are allocated.
+static LIVE_BYTES: AtomicUsize = AtomicUsize::new(0);
+
 /// Bytes of large blocks that are allocated. A CPU device allocates its memory here.
 static LARGE_BLOCKS: AtomicUsize = AtomicUsize::new(0);
 
@@ -34,6 +40,7 @@ unsafe impl GlobalAlloc for Counting {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         ALLOCATIONS.fetch_add(1, Ordering::Relaxed);
         BYTES.fetch_add(layout.size(), Ordering::Relaxed);
+        LIVE_BYTES.fetch_add(layout.size(), Ordering::Relaxed);
         if layout.size() >= LARGE {
             LARGE_BLOCKS.fetch_add(layout.size(), Ordering::Relaxed);
         }
@@ -42,6 +49,7 @@ unsafe impl GlobalAlloc for Counting {
     }
 
     unsafe fn dealloc(&self, block: *mut u8, layout: Layout) {
+        LIVE_BYTES.fetch_sub(layout.size(), Ordering::Relaxed);
         if layout.size() >= LARGE {
             LARGE_BLOCKS.fetch_sub(layout.size(), Ordering::Relaxed);
         }
@@ -82,6 +90,10 @@ fn main() -> ExitCode {
             scratch::shapes_that_share_an_arena_take_the_memory_of_the_largest,
         ),
         test("finalize::wide_graphs_cost_in_proportion", finalize::wide_graphs_cost_in_proportion),
+        test(
+            "requests::a_storm_of_deadlines_leaves_memory_and_threads_as_they_were",
+            requests::a_storm_of_deadlines_leaves_memory_and_threads_as_they_were,
+        ),
     ];
     let arguments = Arguments { test_threads: Some(1), ..Arguments::from_args() };
     libtest_mimic::run(&arguments, tests).exit_code()

@@ -4,7 +4,6 @@
 //! which asserts what holds whenever a deadline passes.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use futures::future::{join_all, pending};
@@ -12,9 +11,10 @@ use parking_lot::Mutex;
 use tokio::runtime::Builder;
 use tokio::time::Instant;
 use wakegraph::service::{Batcher, ExecutablePool};
-use wakegraph::{Error, ErrorKind, Graph, HostBuffer, Range};
+use wakegraph::{Error, ErrorKind, Graph};
 
 use crate::common::{Count, PanicsOnDrop, host, manual, poll_once, pool, yield_often};
+use crate::deadline_storm::{self, REQUESTS, storm};
 use crate::support::must_end;
 
 /// Runs a test whose time passes when all tasks wait.
@@ -276,69 +276,12 @@ fn a_batch_whose_callers_have_all_left_is_given_up() {
     });
 }
 
-const REQUESTS: usize = if cfg!(miri) { 30 } else { 10_000 };
-static RUNS: [AtomicU32; REQUESTS] = [const { AtomicU32::new(0) }; REQUESTS];
-
-wakegraph::kernel! {
-    /// Counts the run of a request.
-    fn count(request: &mut [u32]) {
-        item: |_, request| _ = RUNS[request[0] as usize].fetch_add(1, Ordering::SeqCst)
-    }
-}
-
 #[test]
 fn no_kernel_runs_for_a_request_that_was_given_up() {
     must_end(|| {
         let runtime = Builder::new_multi_thread().worker_threads(2).enable_time().build().unwrap();
-        runtime.block_on(storm());
+        runtime.block_on(async { storm(&deadline_storm::pool(&host()), 0..REQUESTS).await });
     });
-}
-
-async fn storm() {
-    let device = host();
-    let pool = ExecutablePool::builder().slots(2).queue(REQUESTS).build(move |_| {
-        let request: HostBuffer<u32> = device.host_buffer(1)?;
-        let mut graph = Graph::new(&device);
-        graph.launch(count(&request), Range::linear(1));
-        Ok((graph.finalize()?, request))
-    });
-    let mut random = 1u64;
-    let requests = (0..REQUESTS).map(|number| {
-        random = random.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
-        let now = Instant::now();
-        let at = match number % 3 {
-            0 => now,
-            1 => now + Duration::from_micros((random >> 33) % 30_000),
-            _ => now + Duration::from_secs(3600),
-        };
-        let pool = pool.clone();
-        tokio::spawn(async move {
-            let slot = pool.prepare().deadline(at).acquire().await?;
-            slot.write().await[0] = number as u32;
-            slot.submit().await
-        })
-    });
-    let requests: Vec<_> = requests.collect();
-    let mut errors = Vec::new();
-    for (number, request) in requests.into_iter().enumerate() {
-        match request.await.unwrap() {
-            Ok(()) => assert_eq!(RUNS[number].load(Ordering::SeqCst), 1),
-            Err(error) => errors.push((number, error)),
-        }
-    }
-    while pool.status().idle < pool.status().made {
-        tokio::task::yield_now().await;
-    }
-    assert!(errors.len() >= REQUESTS / 3);
-    for (number, error) in errors {
-        // A kernel that was running at the deadline has run to its end.
-        let has_begun = error.to_string().contains("is running");
-        let runs = RUNS[number].load(Ordering::SeqCst);
-        assert_eq!(error.kind(), ErrorKind::DeadlineExceeded, "{error}");
-        assert!(runs == 0 || has_begun && number % 3 == 1, "{number} ran {runs} times: {error}");
-        assert!(number % 3 < 2, "its deadline is far: {error}");
-    }
-    assert_eq!((pool.status().waiting, pool.status().slots), (0, 2));
 }
 
 #[test]

@@ -8,6 +8,8 @@ mod batcher;
 mod cache;
 mod closures;
 mod common;
+#[path = "../common/deadline_storm.rs"]
+mod deadline_storm;
 mod deadlines;
 mod ending;
 mod pool;
