@@ -37,6 +37,7 @@
 //! | `requests_SIZE_CLIENTS_pool`, `..._batcher` | requests a second of so many clients, each one after the other | the fastest of four services with `cudarc`, named in the row | |
 //! | `allocations` | heap allocations of a submission in the steady state | | 0 |
 //! | `executable_host`, `executable_device` | heap and device bytes of an executable of one kernel that has run | none | |
+//! | `cache_500_device` | device bytes of 500 such executables | none | 10 MB |
 //! | `million_host`, `million_device` | bytes more after 1,000,000 submissions | before | 64 KiB |
 #![expect(unsafe_code, reason = "declares device code")]
 #![allow(clippy::print_stdout, clippy::print_stderr, reason = "a benchmark prints its results")]

@@ -8,6 +8,9 @@ use crate::{chain, chain_on, memory_of};
 
 const WINDOWS: usize = 20;
 const EXECUTABLES: usize = 1000;
+const CACHED: usize = 500;
+/// Device bytes that a cache of so many executables of one kernel may take.
+const MOST_OF_CACHE: f64 = 10e6;
 const SUBMISSIONS: usize = 1_000_000;
 /// What tables may still grow by.
 const FLAT: f64 = 65_536.0;
@@ -51,6 +54,18 @@ pub(crate) fn rows(report: &mut Report, device: &Device, raw: &Raw) {
         let device = (raw.memory_in_use() - device_before) / EXECUTABLES as f64;
         report.figure("executable_host", host, 0.0, "bytes", false);
         report.figure("executable_device", device, 0.0, "bytes", false);
+    }
+    if report.wants("cache_500_device") {
+        let memory = memory_of(device);
+        let before = raw.memory_in_use();
+        let mut execs: Vec<_> = (0..CACHED).map(|_| chain_on(device, 1, &memory)).collect();
+        runtime.block_on(async {
+            for exec in &mut execs {
+                exec.submit().await.expect("a run");
+            }
+        });
+        let bytes = raw.memory_in_use() - before;
+        report.figure("cache_500_device", bytes, 0.0, "bytes", bytes > MOST_OF_CACHE);
     }
     if report.wants("million") {
         let count = report.reduced(SUBMISSIONS);
