@@ -45,8 +45,8 @@ pub(super) struct AddOptions<'a> {
     pub(super) captured: Option<&'a DriverGraph>,
 }
 
-/// Adds the nodes of a command behind others, and returns them, and whether one of them may be
-/// started before the node before it has ended. On an error the graph is as it was. The caller has
+/// Adds the nodes of a command behind others, also to `nodes`, which has none, and returns whether one of them
+/// may be started before the node before it has ended. On an error the graph is as it was. The caller has
 /// bound the context.
 pub(super) fn add(
     device: &Arc<CudaDeviceInner>,
@@ -54,7 +54,8 @@ pub(super) fn add(
     command: &Command,
     after: EndNodes,
     options: AddOptions<'_>,
-) -> Result<(CudaCommandNodes, bool)> {
+    nodes: &mut CudaCommandNodes,
+) -> Result<bool> {
     let mut adder = NodeAdder {
         device,
         can_be_disabled: options.can_be_disabled,
@@ -65,7 +66,7 @@ pub(super) fn add(
         starts_early: false,
         depth: 0,
         all: EndNodes::new(),
-        nodes: CudaCommandNodes::default(),
+        nodes,
     };
     if let Err(error) = adder.timed(graph.body(), command, after, options.record) {
         // The driver removes nodes in bodies together with the node that has the bodies.
@@ -77,7 +78,7 @@ pub(super) fn add(
         }
         return Err(error);
     }
-    Ok((adder.nodes, adder.starts_early))
+    Ok(adder.starts_early)
 }
 
 /// Adds the nodes of one command.
@@ -93,7 +94,7 @@ struct NodeAdder<'a> {
     depth: usize,
     /// All nodes in the graph itself.
     all: EndNodes,
-    nodes: CudaCommandNodes,
+    nodes: &'a mut CudaCommandNodes,
 }
 
 /// Work-items of a fill: enough for every multiprocessor there is.

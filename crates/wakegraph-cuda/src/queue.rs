@@ -5,8 +5,8 @@ use std::sync::Arc;
 
 use smallvec::SmallVec;
 use wakegraph_hal::support::graphs::{
-    GraphCommandBuffer, GraphDevice, GraphObjects, GraphState, InstantiatedGraph as _, LaunchableGraph,
-    RecordedCommand, enqueue_as_graph,
+    CommandNodes, GraphCommandBuffer, GraphDevice, GraphObjects, GraphState, InstantiatedGraph as _,
+    LaunchableGraph, RecordedCommand, enqueue_as_graph,
 };
 use wakegraph_hal::support::memory::{CopyBox, FillRow};
 use wakegraph_hal::support::streams::{
@@ -239,8 +239,9 @@ impl LaunchDevice for CudaDeviceInner {
             });
         }
         enqueue_as_graph(queue, command, wait, signal, |graph| {
-            lower::add(&queue.device, graph, command, EndNodes::new(), AddOptions::default())
-                .map(|(nodes, _)| nodes)
+            let mut nodes = CommandNodes::default();
+            lower::add(&queue.device, graph, command, EndNodes::new(), AddOptions::default(), &mut nodes)?;
+            Ok(nodes)
         })
     }
 

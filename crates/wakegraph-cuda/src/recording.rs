@@ -61,9 +61,10 @@ pub(super) fn append_after(
         Command::Native(native) => Some(capture(&recording.device.context, native)?),
         _ => None,
     };
-    let AddedCommand { nodes, ended, starts_early } = match captured {
-        Some(captured) if allocates(&captured)? => add_alone(recording, captured)?,
-        captured => add_nodes(recording, command, &after, enabled, captured.as_ref())?,
+    let mut nodes = CommandNodes::default();
+    let AddedCommand { ended, starts_early } = match captured {
+        Some(captured) if allocates(&captured)? => add_alone(recording, captured, &mut nodes)?,
+        captured => add_nodes(recording, command, &after, enabled, captured.as_ref(), &mut nodes)?,
     };
     let index = recording.commands.len();
     let part = recording.graph.get_mut().last_part();
@@ -83,7 +84,6 @@ pub(super) fn append_after(
 
 /// A command that has been added to the last part of a graph.
 struct AddedCommand {
-    nodes: CommandNodes<CudaDeviceInner>,
     /// The ends of the part before, if the command begins another one.
     ended: Option<Ends>,
     starts_early: bool,
@@ -97,6 +97,7 @@ fn add_nodes(
     after: &[u32],
     enabled: bool,
     captured: Option<&DriverGraph>,
+    nodes: &mut CommandNodes<CudaDeviceInner>,
 ) -> Result<AddedCommand> {
     let CommandBufferDesc { updatable, profiling, .. } = recording.desc;
     let overlapping = overlapping(recording, after);
@@ -121,21 +122,20 @@ fn add_nodes(
     let mut follows = ends_of(after.iter().map(|&earlier| &recording.commands[earlier as usize]));
     // Earlier parts have ended before.
     follows.retain(|node| node.part == part);
-    match lower::add(&recording.device, graph, command, follows, options) {
-        Ok((nodes, starts_early)) => Ok(AddedCommand { nodes, ended, starts_early }),
-        Err(error) => {
-            graph.keep_parts(last);
-            Err(error)
-        }
-    }
+    let added = lower::add(&recording.device, graph, command, follows, options, nodes);
+    let starts_early = added.inspect_err(|_| graph.keep_parts(last))?;
+    Ok(AddedCommand { ended, starts_early })
 }
 
 /// Makes captured work that allocates a part of its own, as the driver refuses to clone it. With profiling,
 /// parts around it have the nodes that record events. On an error the graph is as it was.
-fn add_alone(recording: &mut CudaRecording, captured: DriverGraph) -> Result<AddedCommand> {
+fn add_alone(
+    recording: &mut CudaRecording,
+    captured: DriverGraph,
+    nodes: &mut CommandNodes<CudaDeviceInner>,
+) -> Result<AddedCommand> {
     let graph = recording.graph.get_mut();
     let last = graph.last_part();
-    let mut nodes = CommandNodes::default();
     match &recording.placeholder {
         None => {
             let in_part = recording.commands.iter().rev().take_while(|recorded| recorded.place.part == last);
@@ -158,7 +158,7 @@ fn add_alone(recording: &mut CudaRecording, captured: DriverGraph) -> Result<Add
         }
     }
     // All of it comes after all of the part before, which keeps nothing apart that a copy would.
-    Ok(AddedCommand { nodes, ended: Some(Ends::new()), starts_early: false })
+    Ok(AddedCommand { ended: Some(Ends::new()), starts_early: false })
 }
 
 /// A recording of the same commands as a graph of one part.

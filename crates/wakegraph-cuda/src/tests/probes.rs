@@ -7,7 +7,7 @@
 
 use std::process::Command as Process;
 
-use wakegraph_hal::support::graphs::InstantiatedGraph as _;
+use wakegraph_hal::support::graphs::{CommandNodes, InstantiatedGraph as _};
 use wakegraph_hal::support::memory::{CopyAddress, CopyBox, FillRow};
 use wakegraph_hal::support::streams::DriverContext as _;
 
@@ -215,8 +215,9 @@ fn a_set_node_that_is_switched_off() {
     let _bound = probe.device.inner().context.bind().unwrap();
     let fill = Command::BufferFill { dst: probe.word(2), pattern: [7].as_slice().into() };
     let add = |graph: &mut CudaGraph, slow| {
-        let nodes = lower::add(probe.device.inner(), graph, &fill, EndNodes::from_slice(&[slow]), SWITCHABLE);
-        nodes.unwrap().0.kernel.unwrap().0
+        let (mut nodes, after) = (CommandNodes::default(), EndNodes::from_slice(&[slow]));
+        lower::add(probe.device.inner(), graph, &fill, after, SWITCHABLE, &mut nodes).unwrap();
+        nodes.kernel.unwrap().0
     };
     assert_eq!(probe.out_of_order(add).unwrap(), 0);
 }
@@ -490,7 +491,8 @@ fn fills_by_a_kernel_set_what_set_nodes_do() {
                 let dst = MemoryView::new(memory.clone(), start, len).unwrap();
                 let fill = Command::BufferFill { dst, pattern: pattern.into() };
                 let mut graph = CudaGraph::create(&inner.context).unwrap();
-                let (nodes, _) = lower::add(inner, &mut graph, &fill, EndNodes::new(), SWITCHABLE).unwrap();
+                let mut nodes = CommandNodes::default();
+                lower::add(inner, &mut graph, &fill, EndNodes::new(), SWITCHABLE, &mut nodes).unwrap();
                 assert!(nodes.kernel.is_some());
                 probe.run(&mut CudaGraphExec::instantiate(&mut graph).unwrap()).unwrap();
                 let mut found = [0; LEN];
