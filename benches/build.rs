@@ -253,7 +253,7 @@ impl Plain {
             Kind::Launch => {
                 let args = vec![KernelArg::Memory(view)];
                 let range = Range::linear(ELEMENTS);
-                Command::Kernel(Box::new(KernelLaunch::new(self.kernel.clone(), args, range)))
+                Command::Kernel(Arc::new(KernelLaunch::new(self.kernel.clone(), args, range)))
             }
         }
     }

@@ -326,7 +326,7 @@ fn record(
     let args = vec![value(1), KernelArg::Memory(MemoryView::whole(memory.clone()))];
     let range = Range::linear(ELEMENTS).local([ELEMENTS]);
     let launch = KernelLaunch::new(kernel.clone(), args, range);
-    let appended = buffer.append(&hal::Command::Kernel(Box::new(launch)), &[]).expect("a command");
+    let appended = buffer.append(&hal::Command::Kernel(Arc::new(launch)), &[]).expect("a command");
     buffer.finalize().expect("a valid command-buffer");
     (buffer, appended.handle)
 }

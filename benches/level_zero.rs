@@ -252,7 +252,7 @@ fn record(
     let mut buffer = device.create_command_buffer(&desc).expect("a command-buffer");
     let args = vec![value(1), KernelArg::Memory(MemoryView::whole(memory.clone()))];
     let launch = KernelLaunch::new(kernel.clone(), args, Range::linear(ELEMENTS));
-    let appended = buffer.append(&Command::Kernel(Box::new(launch)), &[]).expect("a command");
+    let appended = buffer.append(&Command::Kernel(Arc::new(launch)), &[]).expect("a command");
     buffer.finalize().expect("a valid command-buffer");
     (buffer, appended.handle)
 }

@@ -300,7 +300,7 @@ impl Updated {
         let memory = MemoryDesc::new(4 * ELEMENTS, MemoryKind::Device);
         let memory = MemoryView::whole(device.allocate(&memory).expect("a small buffer"));
         let args = vec![Self::value(1), KernelArg::Memory(memory)];
-        let launch = Command::Kernel(Box::new(KernelLaunch::new(kernel, args, Range::linear(ELEMENTS))));
+        let launch = Command::Kernel(Arc::new(KernelLaunch::new(kernel, args, Range::linear(ELEMENTS))));
         let desc = CommandBufferDesc::new().updatable(true).in_order(true);
         let mut buffer = device.create_command_buffer(&desc).expect("a command-buffer");
         let append =

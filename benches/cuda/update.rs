@@ -60,7 +60,7 @@ impl Updated {
             vec![argument(1), KernelArg::Memory(MemoryView::whole(memory))],
             Range::linear(1),
         );
-        let command = Command::Kernel(Box::new(launch));
+        let command = Command::Kernel(Arc::new(launch));
         let append = |_| Ok(buffer.append(&command, &[])?.handle.expect("updatable"));
         let handles = (0..nodes).map(append).collect::<Result<_>>()?;
         buffer.finalize()?;

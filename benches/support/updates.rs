@@ -82,7 +82,7 @@ impl Commands {
         let append = |_| {
             let args = vec![value(0), KernelArg::Memory(MemoryView::whole(memory.clone()))];
             let launch = KernelLaunch::new(Arc::clone(&kernel), args, Range::linear(ELEMENTS));
-            let appended = buffer.append(&Command::Kernel(Box::new(launch)), &[]);
+            let appended = buffer.append(&Command::Kernel(Arc::new(launch)), &[]);
             appended.expect("a valid command").handle.expect("an updatable command")
         };
         let handles = (0..PARAMS).map(append).collect();

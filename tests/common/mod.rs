@@ -60,7 +60,7 @@ pub(crate) fn call(
 
 pub(crate) fn launch(kernel: Arc<dyn Kernel>, args: Vec<KernelArg>) -> Command {
     let range = Range::linear(1);
-    Command::Kernel(Box::new(KernelLaunch::new(kernel, args, range)))
+    Command::Kernel(Arc::new(KernelLaunch::new(kernel, args, range)))
 }
 
 /// A finalized command-buffer; `after[i]` are the commands that command `i` follows.

@@ -53,8 +53,8 @@ setters! { KernelLaunch { alternatives: Vec<Arc<dyn Kernel>> } }
 /// [`MemoryKind::Host`](crate::MemoryKind::Host).
 #[derive(Clone, Debug)]
 pub enum Command {
-    /// A kernel launch.
-    Kernel(Box<KernelLaunch>),
+    /// A kernel launch. A command-buffer that keeps it shares it with its caller.
+    Kernel(Arc<KernelLaunch>),
     /// Copies `len` bytes between pointers that must not overlap.
     UsmCopy {
         /// Source.
@@ -257,7 +257,7 @@ impl Command {
     /// Mutable form of [`views`](Self::views), without the memory that closures have declared.
     pub fn views_mut(&mut self) -> impl Iterator<Item = &mut MemoryView> {
         let (args, first, second): (&mut [KernelArg], _, _) = match self {
-            Self::Kernel(launch) => (&mut launch.args, None, None),
+            Self::Kernel(launch) => (&mut Arc::make_mut(launch).args, None, None),
             Self::BufferFill { dst: view, .. }
             | Self::If { condition: view, .. }
             | Self::While { condition: view, .. }

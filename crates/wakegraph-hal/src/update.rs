@@ -96,10 +96,9 @@ impl CommandUpdate {
     pub fn exchange(&self, launch: &mut KernelLaunch, mut replaced: impl FnMut(LaunchBefore)) -> Result<()> {
         let count = launch.args.len();
         if self.kernel.is_some() || self.args.iter().any(|(index, _)| *index >= count) {
-            let mut new = Box::new(launch.clone());
+            let mut new = launch.clone();
             self.apply_to(&mut new)?;
-            std::mem::swap(&mut *new, launch);
-            replaced(LaunchBefore::Launch(new));
+            replaced(LaunchBefore::Launch(Arc::new(std::mem::replace(launch, new))));
             return Ok(());
         }
         if self.changes_range() {
@@ -142,7 +141,7 @@ pub enum LaunchBefore {
     /// The range of the launch.
     Range(Box<Range>),
     /// The whole launch, where the kernel changed.
-    Launch(Box<KernelLaunch>),
+    Launch(Arc<KernelLaunch>),
 }
 
 impl LaunchBefore {
@@ -151,7 +150,7 @@ impl LaunchBefore {
         match self {
             Self::Argument(index, arg) => launch.args[index] = arg,
             Self::Range(range) => launch.range = *range,
-            Self::Launch(before) => *launch = *before,
+            Self::Launch(before) => *launch = Arc::unwrap_or_clone(before),
         }
     }
 }
@@ -214,7 +213,7 @@ impl CommandChange {
                 let Command::Kernel(launch) = change.command.get_or_insert_with(|| command.clone()) else {
                     return Err(unknown_command(index));
                 };
-                update.apply_to(launch)?;
+                update.apply_to(Arc::make_mut(launch))?;
             }
             change.enabled = update.enabled.or(change.enabled);
         }

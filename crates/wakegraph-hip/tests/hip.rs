@@ -353,7 +353,7 @@ fn append(device: &dyn Device, source: &'static str, range: Range, local: usize)
     let kernel = kernel(device, &KernelSources::new().hip_c(source))?;
     let memory = device.allocate(&MemoryDesc::new(4, MemoryKind::Device))?;
     let args = vec![KernelArg::Memory(MemoryView::whole(memory)), KernelArg::Local(local)];
-    let launch = Command::Kernel(Box::new(KernelLaunch::new(kernel, args, range)));
+    let launch = Command::Kernel(Arc::new(KernelLaunch::new(kernel, args, range)));
     device.create_command_buffer(&IN_ORDER)?.append(&launch, &[]).map(drop)
 }
 
@@ -446,7 +446,7 @@ fn faulting_kernel() {
     let args = vec![KernelArg::Memory(MemoryView::whole(memory)), KernelArg::Local(4)];
     let launch = KernelLaunch::new(kernel, args, Range::linear(1));
     let mut buffer = device.create_command_buffer(&IN_ORDER).unwrap();
-    buffer.append(&Command::Kernel(Box::new(launch)), &[]).unwrap();
+    buffer.append(&Command::Kernel(Arc::new(launch)), &[]).unwrap();
     buffer.finalize().unwrap();
     let queue = device.create_queue(&QueueDesc::new(QueueOrder::InOrder)).unwrap();
     let done = device.create_event(&EventDesc::new()).unwrap();

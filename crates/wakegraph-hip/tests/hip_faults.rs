@@ -411,7 +411,7 @@ fn everything(source: &str) -> Result<()> {
         let commands = [
             Command::BufferFill { dst: all(y.clone()), pattern: [1, 2, 3, 4, 5, 6, 7, 8][..].into() },
             Command::BufferFill { dst: all(x.clone()), pattern: 7_u32.to_ne_bytes()[..].into() },
-            Command::Kernel(Box::new(KernelLaunch::new(kernel.clone(), args, Range::linear(16)))),
+            Command::Kernel(Arc::new(KernelLaunch::new(kernel.clone(), args, Range::linear(16)))),
             Command::BufferCopyRect { src, dst, rect, src_pitch: pitch, dst_pitch: pitch },
             Command::Native(native),
             Command::BufferRead { src: all(y.clone()), host: all(host.clone()) },

@@ -330,7 +330,7 @@ fn order_and_updates() -> Result<()> {
             let args = vec![value(5), KernelArg::Memory(all(x.clone()))];
             let mut launch = KernelLaunch::new(kernel.clone(), args, Range::linear(4).starting_at([4]));
             launch.alternatives.extend(has_alternatives.then(|| other.clone()));
-            let added = buffer.append(&Command::Kernel(Box::new(launch)), &[filled.sync_point])?;
+            let added = buffer.append(&Command::Kernel(Arc::new(launch)), &[filled.sync_point])?;
             let pitch = Pitch { offset: 0, row: 8, slice: 32 };
             let (rect, src, dst) = (Rect { width: 4, height: 4, depth: 1 }, all(x.clone()), all(y.clone()));
             let copy = Command::BufferCopyRect { src, dst, rect, src_pitch: pitch, dst_pitch: pitch };
@@ -411,7 +411,7 @@ fn errors_name_the_remedy() -> Result<()> {
     };
     let launch = |range| {
         let args = vec![value(1), KernelArg::Memory(MemoryView::whole(memory.clone()))];
-        Command::Kernel(Box::new(KernelLaunch::new(kernel.clone(), args, range)))
+        Command::Kernel(Arc::new(KernelLaunch::new(kernel.clone(), args, range)))
     };
     let largest = kernel.max_work_group_size();
     let range = Range::linear(2 * largest).local([2 * largest]);
@@ -616,7 +616,7 @@ fn memory_and_runs() -> Result<()> {
         let mut buffer = device.create_command_buffer(&IN_ORDER)?;
         let args = vec![value(5), KernelArg::Memory(all(x.clone()))];
         let launch = KernelLaunch::new(kernel.clone(), args, Range::linear(8));
-        buffer.append(&Command::Kernel(Box::new(launch)), &[])?;
+        buffer.append(&Command::Kernel(Arc::new(launch)), &[])?;
         buffer.append(&Command::BufferRead { src: all(x.clone()), host: all(host.clone()) }, &[])?;
         buffer.finalize()?;
         Ok(buffer)

@@ -136,7 +136,7 @@ fn add(device: &dyn Device) -> Arc<dyn Kernel> {
 }
 
 fn launch(kernel: &Arc<dyn Kernel>, args: Vec<KernelArg>, range: Range) -> Command {
-    Command::Kernel(Box::new(KernelLaunch::new(kernel.clone(), args, range)))
+    Command::Kernel(Arc::new(KernelLaunch::new(kernel.clone(), args, range)))
 }
 
 fn add_to(device: &dyn Device, n: u32, x: &MemoryView) -> Command {
@@ -470,7 +470,7 @@ fn updates_reach_later_enqueues(device: &Arc<dyn Device>) {
         let args = vec![number(1), KernelArg::Memory(x.clone())];
         let range = Range::linear(4);
         let launch = KernelLaunch::new(set, args, range).alternatives(vec![other.clone()]);
-        let handle = buffer.append(&Command::Kernel(Box::new(launch)), &[]).unwrap().handle.unwrap();
+        let handle = buffer.append(&Command::Kernel(Arc::new(launch)), &[]).unwrap().handle.unwrap();
         buffer.finalize().unwrap();
         let queue = queue(&*device, QueueOrder::InOrder);
         let events: [Arc<dyn Event>; 3] = std::array::from_fn(|_| event(&*device));

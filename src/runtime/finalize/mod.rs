@@ -510,7 +510,7 @@ pub(super) fn to_hal<'c>(
                 range: idle::range_on_device(range),
                 alternatives: others.map(|kernel| kernel.on(device)).collect::<Result<_>>()?,
             };
-            Ok(Cow::Owned(hal::Command::Kernel(Box::new(launch))))
+            Ok(Cow::Owned(hal::Command::Kernel(Arc::new(launch))))
         }
         Command::Control(control) => {
             if updatable {

@@ -304,7 +304,7 @@ impl Call<'_> {
             call.check_range(&range)?;
             let kernel = call.kernel.on(device)?;
             let launch = hal::KernelLaunch::new(kernel, call.to_hal(device)?, idle::range_on_device(&range));
-            idle::unless(range.is_empty(), Cow::Owned(hal::Command::Kernel(Box::new(launch))), device)
+            idle::unless(range.is_empty(), Cow::Owned(hal::Command::Kernel(Arc::new(launch))), device)
                 .map(|command| (command.into_owned(), uses))
         };
         match prepare() {

@@ -139,7 +139,7 @@ fn queue(device: &ValidatedDevice, order: QueueOrder) -> Arc<ValidatedQueue> {
 }
 
 pub(crate) fn launch(kernel: &Arc<dyn Kernel>, args: Vec<KernelArg>, range: Range) -> Command {
-    Command::Kernel(Box::new(KernelLaunch::new(kernel.clone(), args, range)))
+    Command::Kernel(Arc::new(KernelLaunch::new(kernel.clone(), args, range)))
 }
 
 /// A native command that touches no memory.

@@ -89,7 +89,7 @@ impl Updatable {
         let mut buffer = bench.buffer(CommandBufferDesc::new().updatable(true));
         let args = vec![number(1), KernelArg::Memory(x.clone())];
         let launch = KernelLaunch::new(add, args, Range::linear(4)).alternatives(vec![mix.clone()]);
-        let handle = buffer.append(&Command::Kernel(Box::new(launch)), &[]).unwrap().handle.unwrap();
+        let handle = buffer.append(&Command::Kernel(Arc::new(launch)), &[]).unwrap().handle.unwrap();
         buffer.finalize().unwrap();
         Some(Self { bench, buffer, handle, mix, x })
     }
@@ -177,7 +177,7 @@ fn kernels_of_other_parameters(setup: &Setup) {
     let args = vec![number(2), KernelArg::Memory(x.clone())];
     let (alternatives, range) = (vec![axpy.clone()], Range::linear(4));
     let launch = KernelLaunch::new(add.clone(), args, range).alternatives(alternatives);
-    let handle = buffer.append(&Command::Kernel(Box::new(launch)), &[]).unwrap().handle.unwrap();
+    let handle = buffer.append(&Command::Kernel(Arc::new(launch)), &[]).unwrap().handle.unwrap();
     buffer.finalize().unwrap();
     bench.run_buffer(&buffer);
     let mut update = CommandUpdate::new(handle).kernel(Some(axpy));

@@ -48,7 +48,7 @@ impl Kernels {
         [x, y]: [&MemoryView; 2],
     ) -> (ValidatedCommandBuffer, Vec<CommandHandle>) {
         let fill = Command::BufferFill { dst: x.clone(), pattern: [byte].as_slice().into() };
-        let launch = Command::Kernel(Box::new(
+        let launch = Command::Kernel(Arc::new(
             KernelLaunch::new(
                 self.mix.clone(),
                 vec![number(n), KernelArg::Memory(x.clone())],

@@ -32,7 +32,7 @@ impl Updatable {
         let mut buffer = bench.buffer(CommandBufferDesc::new().updatable(true));
         let (kernel, alternatives) = (record.kernel.clone(), vec![record.other.clone()]);
         let launch = KernelLaunch::new(kernel, record.args(1), range).alternatives(alternatives);
-        let handle = buffer.append(&Command::Kernel(Box::new(launch)), &[]).unwrap().handle.unwrap();
+        let handle = buffer.append(&Command::Kernel(Arc::new(launch)), &[]).unwrap().handle.unwrap();
         buffer.finalize().unwrap();
         Self { bench, buffer, handle, record }
     }

@@ -92,7 +92,7 @@ impl Bench {
     }
 
     fn launch(&self, n: u32, memory: &Arc<dyn Memory>) -> Command {
-        Command::Kernel(Box::new(KernelLaunch {
+        Command::Kernel(Arc::new(KernelLaunch {
             kernel: self.kernel.clone(),
             args: vec![number(n), KernelArg::Memory(MemoryView::whole(memory.clone()))],
             range: Range::linear(16),
@@ -517,7 +517,7 @@ fn a_launch_with_less_local_memory_keeps_the_limit() {
     let kernel = bench.device.create_kernel(&desc).unwrap();
     let launch = |n, local: usize| {
         let args = vec![number(n), KernelArg::Local(local << 10)];
-        Command::Kernel(Box::new(KernelLaunch::new(kernel.clone(), args, Range::linear(16))))
+        Command::Kernel(Arc::new(KernelLaunch::new(kernel.clone(), args, Range::linear(16))))
     };
     let (mut buffer, handles) = bench.chain(UPDATABLE, &[launch(1, 100), launch(2, 60)]);
     buffer.update(&[CommandUpdate::new(handles[0]).args([(0, number(7))])]).unwrap();

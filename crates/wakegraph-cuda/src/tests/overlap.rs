@@ -12,7 +12,7 @@ fn launch_over(bench: &Bench, memory: &Arc<dyn Memory>, range: Range) -> Command
     kernel.wait = KernelWait::IfTold;
     let args = vec![number(1), KernelArg::Memory(MemoryView::whole(memory.clone()))];
     let kernel = Arc::new(kernel);
-    Command::Kernel(Box::new(KernelLaunch { kernel, args, range, alternatives: Vec::new() }))
+    Command::Kernel(Arc::new(KernelLaunch { kernel, args, range, alternatives: Vec::new() }))
 }
 
 fn launch(bench: &Bench, memory: &Arc<dyn Memory>, items: usize) -> Command {
@@ -225,7 +225,7 @@ fn kernels_of_other_languages_overlap_if_they_are_declared_to_wait() {
     let bench = Bench::new();
     let overlapping = |waits| {
         let kernel = ptx_kernel(&bench, waits);
-        let chain = [(), ()].map(|()| Command::Kernel(Box::new(ptx_launch(&kernel))));
+        let chain = [(), ()].map(|()| Command::Kernel(Arc::new(ptx_launch(&kernel))));
         edges(&bench, PLAIN, &chain) == [1, 1]
     };
     assert!(overlapping(true) && !overlapping(false));

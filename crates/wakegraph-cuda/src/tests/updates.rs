@@ -69,7 +69,7 @@ fn random_updates_leave_what_those_that_succeeded_say() {
     let desc = KernelDesc { name: "other", params: bench.kernel.params(), sources: &sources };
     let kernels = [bench.kernel.clone(), bench.device.create_kernel(&desc).unwrap()];
     let choices = Choices { kernels, memory: [bench.memory(), bench.memory()] };
-    let launches = vec![Command::Kernel(Box::new(choices.launch())); COMMANDS];
+    let launches = vec![Command::Kernel(Arc::new(choices.launch())); COMMANDS];
     let (mut buffer, handles) = bench.chain(UPDATABLE, &launches);
     let mut model = vec![choices.launch(); COMMANDS];
     let mut numbers = Numbers(0x5eed);

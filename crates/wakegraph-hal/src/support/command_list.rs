@@ -399,7 +399,7 @@ impl<O: DriverOperation> RecordedCommands<O> {
     fn launch_mut(&mut self, index: usize) -> Option<(&mut KernelLaunch, &mut O)> {
         let listed = self.list.commands.get_mut(index)?;
         match (self.commands.get_mut(index)?, &mut listed.lowered.operations[..]) {
-            (Command::Kernel(launch), [operation]) => Some((launch, operation)),
+            (Command::Kernel(launch), [operation]) => Some((Arc::make_mut(launch), operation)),
             _ => None,
         }
     }
@@ -424,9 +424,9 @@ impl<B: UpdateBackend> ListUpdate<'_, B> {
         let Some(Command::Kernel(launch)) = self.recorded.commands.get(index) else {
             return Err(unknown_command(index));
         };
-        let mut new = launch.clone();
+        let mut new = KernelLaunch::clone(launch);
         update.apply_to(&mut new)?;
-        self.replace(index, Command::Kernel(new))
+        self.replace(index, Command::Kernel(Arc::new(new)))
     }
 
     /// Changes a launch that keeps its operation. False, and without effect, if it cannot keep it.
@@ -452,7 +452,7 @@ impl<B: UpdateBackend> ListUpdate<'_, B> {
                 if ptr::addr_eq(Arc::as_ptr(&launch.kernel), Arc::as_ptr(&new.kernel))
                     && backend.takes_arguments(operation, new.args.iter()) =>
             {
-                mem::swap(launch, &mut new);
+                mem::swap(launch, Arc::make_mut(&mut new));
                 replaced.push((index, ReplacedOperation::Launch(LaunchBefore::Launch(new))));
                 backend.set_launch(operation, launch, None)
             }

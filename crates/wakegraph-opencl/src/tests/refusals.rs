@@ -43,7 +43,7 @@ fn too_large(device: &OpenclDevice, memory: &Arc<dyn Memory>) -> Command {
     let kernel =
         device.create_kernel(&KernelDesc { name: "one", params: &params, sources: &sources }).unwrap();
     let items = 4 * device.capabilities().max_work_group_size;
-    Command::Kernel(Box::new(KernelLaunch {
+    Command::Kernel(Arc::new(KernelLaunch {
         kernel,
         args: vec![KernelArg::Memory(MemoryView::whole(memory.clone()))],
         range: Range::linear(items).local([items]),

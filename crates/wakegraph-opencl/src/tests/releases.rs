@@ -100,7 +100,7 @@ fn recorded(device: &OpenclDevice) -> OpenclCommandBuffer {
             range: Range::linear(1),
             alternatives: Vec::new(),
         };
-        buffer.append(&Command::Kernel(Box::new(launch)), &[]).unwrap();
+        buffer.append(&Command::Kernel(Arc::new(launch)), &[]).unwrap();
     }
     buffer.finalize().unwrap();
     buffer

@@ -63,7 +63,7 @@ impl Bench {
             range: Range::linear(WORDS / 2),
             alternatives: vec![set.clone()],
         };
-        let handle = buffer.append(&Command::Kernel(Box::new(launch)), &[]).unwrap().handle.unwrap();
+        let handle = buffer.append(&Command::Kernel(Arc::new(launch)), &[]).unwrap().handle.unwrap();
         buffer.finalize().unwrap();
         let done = device.create_event(&EventDesc::default()).unwrap();
         Self { device, queue, set, x, buffer, handle, done }

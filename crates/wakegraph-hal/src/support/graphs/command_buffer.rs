@@ -316,7 +316,9 @@ impl<D: GraphDevice> RecordedCommand<D> {
     /// The launch of a kernel, as the contract and as the driver have it.
     fn launch_mut(&mut self) -> Option<(&mut KernelLaunch, &mut D::Launch, &D::Place)> {
         match (&mut self.command, &mut self.nodes.kernel) {
-            (Command::Kernel(launch), Some((_, current))) => Some((launch, current, &self.place)),
+            (Command::Kernel(launch), Some((_, current))) => {
+                Some((Arc::make_mut(launch), current, &self.place))
+            }
             _ => None,
         }
     }

@@ -30,7 +30,7 @@ fn native(memory: Vec<MemoryView>) -> Command {
 fn valid_ones_reach_the_backend() {
     let this = Fixture::new();
     let (flag, host) = (part(&this.memory(64), 8, 4), part(&this.host_memory(64), 4, 4));
-    let kernel = body(Command::Kernel(Box::new(this.saxpy())));
+    let kernel = body(Command::Kernel(Arc::new(this.saxpy())));
     let inner = if_nonzero(flag.clone(), kernel.clone(), None);
     for command in [
         if_nonzero(flag.clone(), Arc::new(Body::new()), None),
@@ -125,7 +125,7 @@ fn updates_replace_flag_and_bodies() {
         let handle = buffer.append(&looping(&this), &[]).unwrap().handle.unwrap();
         buffer.finalize().unwrap();
         this.heard();
-        let kernel = body(Command::Kernel(Box::new(this.saxpy())));
+        let kernel = body(Command::Kernel(Arc::new(this.saxpy())));
         let flag = part(&this.memory(64), 4, 4);
         let other = while_nonzero(flag.clone(), kernel.clone());
         let updated = buffer.update(&[update(handle, other)]);

@@ -17,7 +17,7 @@ fn there_is_one_argument_for_each_parameter() {
     let mut long = this.saxpy();
     long.args.push(value(&[0]));
     this.refuses_launch(long, ARGUMENT, "kernel 'saxpy': takes 3 arguments, 4 were given");
-    this.run(&Command::Kernel(Box::new(launch(&this, &[], vec![])))).unwrap();
+    this.run(&Command::Kernel(Arc::new(launch(&this, &[], vec![])))).unwrap();
 }
 
 #[test]
@@ -38,7 +38,7 @@ fn arguments_are_of_their_parameters_kinds() {
         for (index, (is, arg)) in args.iter().enumerate() {
             let launch = launch(&this, &[param("p", kind.clone())], vec![arg.clone()]);
             if fitting.contains(&index) {
-                this.run(&Command::Kernel(Box::new(launch))).unwrap();
+                this.run(&Command::Kernel(Arc::new(launch))).unwrap();
             } else {
                 let message = format!("kernel 'k': argument 'p' is {is}, the parameter takes {takes}");
                 this.refuses_launch(launch, ARGUMENT, &message);
@@ -103,7 +103,7 @@ fn what_a_kernel_writes_is_passed_to_it_once() {
         this.refuses_launch(launch, ARGUMENT, &message);
     }
     let reads = [param("a", floats(AccessMode::Read)), param("b", floats(AccessMode::Read))];
-    this.run(&Command::Kernel(Box::new(launch(&this, &reads, vec![one, two])))).unwrap();
+    this.run(&Command::Kernel(Arc::new(launch(&this, &reads, vec![one, two])))).unwrap();
 }
 
 #[test]
@@ -122,7 +122,7 @@ fn pointers_and_views_of_the_same_bytes_overlap_too() {
     );
     this.refuses_launch(with(usm(base + 60, 8)), ARGUMENT, &message);
     for apart in [usm(base + 64, 8), usm(base + 4, 0)] {
-        this.run(&Command::Kernel(Box::new(with(apart)))).unwrap();
+        this.run(&Command::Kernel(Arc::new(with(apart)))).unwrap();
     }
 }
 
@@ -132,7 +132,7 @@ fn local_memory_fits_the_device() {
     let params =
         [param("s", ParamKind::Local { element_size: 4 }), param("t", ParamKind::Local { element_size: 4 })];
     let with = |bytes| launch(&this, &params, vec![KernelArg::Local(bytes), KernelArg::Local(512)]);
-    this.run(&Command::Kernel(Box::new(with(512)))).unwrap();
+    this.run(&Command::Kernel(Arc::new(with(512)))).unwrap();
     let message = "kernel 'k': needs 1028 bytes of local memory, the device has 1024";
     this.refuses_launch(with(516), SIZE, message);
     let huge = usize::MAX - 3;
@@ -178,7 +178,7 @@ fn index_spaces_can_be_launched() {
     let message = "kernel 'saxpy': 17 work-groups in dimension 1, the device allows 16";
     this.refuses_launch(KernelLaunch { range: many, ..this.saxpy() }, SIZE, message);
     for range in [Range::linear(1 << 40), Range::new([64, 64, 64]).local([2, 4, 4]).starting_at([1, 2, 3])] {
-        this.run(&Command::Kernel(Box::new(KernelLaunch { range, ..this.saxpy() }))).unwrap();
+        this.run(&Command::Kernel(Arc::new(KernelLaunch { range, ..this.saxpy() }))).unwrap();
     }
 }
 
@@ -202,7 +202,7 @@ fn views_start_where_the_device_can_bind_them() {
         let view = MemoryView::new(whole.memory().clone(), offset, 8).unwrap();
         let launch = launch(&this, &[param("p", bytes.clone())], vec![KernelArg::Memory(view)]);
         if fits {
-            this.run(&Command::Kernel(Box::new(launch))).unwrap();
+            this.run(&Command::Kernel(Arc::new(launch))).unwrap();
         } else {
             let message = "kernel 'k': argument 'p' starts at byte 6, the device needs a multiple of 4";
             this.refuses_launch(launch, ARGUMENT, message);
@@ -216,7 +216,7 @@ fn a_kernel_is_not_its_own_alternative() {
     let mut launch = this.saxpy();
     launch.alternatives = vec![this.kernel("other", &saxpy_params()), Arc::clone(&launch.kernel)];
     let message = "kernel 'saxpy': 'saxpy' is listed among its own alternatives";
-    let command = Command::Kernel(Box::new(launch));
+    let command = Command::Kernel(Arc::new(launch));
     refused(this.updatable_buffer().append(&command, &[]), ARGUMENT, message);
     assert!(this.heard().is_empty());
 }

@@ -143,7 +143,7 @@ impl Fixture {
     }
 
     fn refuses_launch(&self, launch: KernelLaunch, kind: ErrorKind, message: &str) {
-        self.refuses(&Command::Kernel(Box::new(launch)), kind, message);
+        self.refuses(&Command::Kernel(Arc::new(launch)), kind, message);
     }
 }
 

@@ -13,7 +13,7 @@ fn valid_commands(this: &Fixture) -> Vec<Command> {
     let (src, dst, rect) = (device.clone(), other.clone(), RECT);
     let pattern: smallvec::SmallVec<[u8; 16]> = [1, 2, 3, 4].as_slice().into();
     vec![
-        Command::Kernel(Box::new(this.saxpy())),
+        Command::Kernel(Arc::new(this.saxpy())),
         Command::UsmCopy { src: usm(64, 8), dst: usm(72, 16), len: 8 },
         Command::UsmFill { dst: usm(64, 8), pattern: pattern.clone() },
         Command::BufferCopy { src: part(&device, 0, 32), dst: part(&device, 32, 32) },

@@ -119,7 +119,7 @@ fn a_command_buffer_goes_from_recording_to_executable_once() {
 fn only_updatable_buffers_are_updated() {
     let this = Fixture::new();
     let mut buffer = this.buffer();
-    let appended = buffer.append(&Command::Kernel(Box::new(this.saxpy())), &[]).unwrap();
+    let appended = buffer.append(&Command::Kernel(Arc::new(this.saxpy())), &[]).unwrap();
     assert_eq!(appended.handle, None);
     buffer.finalize().unwrap();
     let handle = crate::CommandHandle { buffer: buffer.info().id, index: 0 };

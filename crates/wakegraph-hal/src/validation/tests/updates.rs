@@ -22,7 +22,7 @@ impl Updatable {
         let mut launch = fixture.saxpy();
         change(&fixture, &mut launch);
         let mut buffer = fixture.updatable_buffer();
-        let appended = buffer.append(&Command::Kernel(Box::new(launch)), &[]).unwrap();
+        let appended = buffer.append(&Command::Kernel(Arc::new(launch)), &[]).unwrap();
         empty(&mut buffer, &[]).unwrap();
         buffer.finalize().unwrap();
         fixture.heard();
@@ -237,7 +237,7 @@ fn launch_and_fill(capabilities: Capabilities) -> (Fixture, ValidatedCommandBuff
     let fixture = Fixture::with(capabilities);
     let fill = Command::BufferFill { dst: fixture.memory(16), pattern: [1].into_iter().collect() };
     let mut buffer = fixture.updatable_buffer();
-    let launch = Command::Kernel(Box::new(fixture.saxpy()));
+    let launch = Command::Kernel(Arc::new(fixture.saxpy()));
     let handles =
         [launch, fill].map(|command| buffer.append(&command, &[]).unwrap().handle.expect("can be disabled"));
     buffer.finalize().unwrap();
@@ -375,7 +375,7 @@ fn what_a_buffer_was_updated_from_is_what_the_next_update_changes() {
     let mut other = fixture.updatable_buffer();
     let mut grouped = fixture.saxpy();
     grouped.range = Range::linear(16).local([8]);
-    other.append(&Command::Kernel(Box::new(grouped)), &[]).unwrap();
+    other.append(&Command::Kernel(Arc::new(grouped)), &[]).unwrap();
     other
         .append(&Command::BufferFill { dst: fixture.memory(4), pattern: [1].into_iter().collect() }, &[])
         .unwrap();
