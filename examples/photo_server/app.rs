@@ -65,6 +65,11 @@ impl App {
         Arc::new(Self { device, pool, figures: Mutex::default(), metrics, options })
     }
 
+    /// Makes the executables of all slots, with their kernels.
+    pub(crate) async fn warm_up(&self) -> wakegraph::Result<()> {
+        self.pool.warm_up().await
+    }
+
     /// Ends in an orderly way: takes no more requests, and waits until those that it has taken have their
     /// answers and the device has nothing left to do.
     pub(crate) async fn end(&self, limit: Duration) -> wakegraph::Result<()> {

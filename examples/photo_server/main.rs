@@ -27,13 +27,15 @@ mod tones;
 
 use std::future::{Future, IntoFuture as _};
 use std::net::SocketAddr;
+use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use metrics_exporter_prometheus::{PrometheusBuilder, PrometheusHandle};
 use tokio::net::TcpListener;
 use tokio::sync::oneshot;
+use wakegraph::kernel::KernelCache;
 use wakegraph::{BoxError, Device};
 
 use crate::app::{App, Options};
@@ -51,12 +53,16 @@ Usage: photo_server [OPTIONS]
   --device NAME    where to run, such as cuda:0, opencl:intel or host [the best there is]
   --port N         where to listen on this machine [8080]
   --slots N        how many requests run at a time [2]
+  --kernels FOLDER where compiled kernels are kept for the next start [nowhere]
+  --warm           fill that folder, and end
   --help           print this
 ";
 
 struct Args {
     device: Option<String>,
     port: u16,
+    kernels: Option<PathBuf>,
+    is_warm_up: bool,
     options: Options,
 }
 
@@ -83,7 +89,8 @@ fn exit_code(outcome: Result<(), BoxError>) -> u8 {
 
 /// `None` when help is asked for.
 fn parse(mut words: impl Iterator<Item = String>) -> Result<Option<Args>, BoxError> {
-    let mut args = Args { device: None, port: 8080, options: Options::default() };
+    let options = Options::default();
+    let mut args = Args { device: None, port: 8080, kernels: None, is_warm_up: false, options };
     while let Some(option) = words.next() {
         let mut value = || words.next().ok_or_else(|| format!("{option} needs a value"));
         match &*option {
@@ -91,24 +98,38 @@ fn parse(mut words: impl Iterator<Item = String>) -> Result<Option<Args>, BoxErr
             "--device" => args.device = Some(value()?),
             "--port" => args.port = value()?.parse()?,
             "--slots" => args.options.slots = value()?.parse()?,
+            "--kernels" => args.kernels = Some(value()?.into()),
+            "--warm" => args.is_warm_up = true,
             _ => return Err(format!("'{option}' is not an option").into()),
         }
     }
     Ok(Some(args))
 }
 
-async fn run(Args { device, port, options }: Args) -> Result<(), BoxError> {
+async fn run(Args { device, port, kernels, is_warm_up, options }: Args) -> Result<(), BoxError> {
+    let start = Instant::now();
+    // Before the device is opened, as kernels are compiled then.
+    if let Some(folder) = kernels {
+        KernelCache::at(folder).enable()?;
+    }
     // Before the device is opened: the library of an OpenCL device may take the signal over.
     let stop = signal::stop()?;
     // Likewise, so that the device finds the recorder.
     let metrics = PrometheusBuilder::new().install_recorder()?;
     let device = device.map_or_else(Device::best, |name| Device::open(&name))?;
     let (tones, _) = start_tones().await?;
+    let app = App::new(device.clone(), tones, metrics.clone(), options);
+    // No request waits for a compiler.
+    app.warm_up().await?;
+    println!("{device:?} is ready after {:.1?}", start.elapsed());
+    if is_warm_up {
+        return Ok(app.end(GRACE).await?);
+    }
 
     let listener = TcpListener::bind(("127.0.0.1", port)).await?;
-    tokio::spawn(keep_up(metrics.clone()));
-    println!("{device:?} develops photos at http://{}", listener.local_addr()?);
-    serve_until(listener, App::new(device, tones, metrics, options), stop, GRACE).await
+    tokio::spawn(keep_up(metrics));
+    println!("It develops photos at http://{}", listener.local_addr()?);
+    serve_until(listener, app, stop, GRACE).await
 }
 
 /// Serves until `stop`. Then the service takes no more connections and requests, and has as long as `grace`
