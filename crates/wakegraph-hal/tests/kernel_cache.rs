@@ -115,7 +115,7 @@ fn damage(folder: &Path, random: &mut Random) {
 #[cfg(unix)]
 fn without_permissions(file: &Path) -> std::io::Result<()> {
     use std::os::unix::fs::PermissionsExt as _;
-    fs::set_permissions(file, fs::Permissions::from_mode(0))
+    fs::set_permissions(file, fs::Permissions::from_mode(0o000))
 }
 
 #[cfg(not(unix))]
