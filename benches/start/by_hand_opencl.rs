@@ -1,4 +1,5 @@
-//! A process that does the same with `opencl3`, which builds from sources. What a driver keeps on disk, it finds.
+//! A process that does the same with `opencl3`, which builds from sources. The driver finds what it keeps on
+//! disk.
 
 use std::ptr::null_mut;
 use std::time::{Duration, Instant};

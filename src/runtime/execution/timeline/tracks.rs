@@ -9,7 +9,8 @@ use crate::runtime::execution::labels::list_names;
 /// A timeline, ready to be drawn.
 #[derive(Default)]
 pub(super) struct Tracks<'t> {
-    /// The groups of rows: preparation, submissions, host tasks, the threads that ran these, then a device each.
+    /// The groups of rows: preparation, submissions, host tasks, the threads that ran these, then a device
+    /// each.
     pub(super) groups: Vec<Group<'t>>,
     /// Place where the bar of each partition is, by the index of its run.
     pub(super) places: HashMap<(usize, u32), TrackPlace>,

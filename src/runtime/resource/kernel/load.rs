@@ -19,8 +19,8 @@ use crate::util::preparation_step::PreparationStep;
 /// port. A graph that launches them is finalized without a compiler then. Arguments of the calls are of no
 /// importance, and buffers may be empty.
 ///
-/// Blocks until all are loaded. With a [`KernelCache`](super::KernelCache), this is also how to fill its folder
-/// for an image. What a device compiles at the first run only, as some of OpenCL do, it still has to:
+/// Blocks until all are loaded. With a [`KernelCache`](super::KernelCache), this is also how to fill its
+/// folder for an image. What a device compiles at the first run only, as some of OpenCL do, it still has to:
 /// [`warm_up_with`](crate::service::ExecutablePool::warm_up_with) runs each executable once.
 ///
 /// ```
