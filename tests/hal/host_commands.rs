@@ -232,9 +232,9 @@ fn an_update_applies_to_later_enqueues_only() {
     });
     let value = |v: u32| KernelArg::Value(v.to_ne_bytes().as_slice().into());
     let Command::Kernel(mut first) = launch(kernel, vec![value(1)]) else { unreachable!() };
-    first.range = Range::new([8, 4]).local([2, 2]).starting_at([1]);
-    first.alternatives = vec![other.clone()];
-    let range = first.range;
+    let range = Range::new([8, 4]).local([2, 2]).starting_at([1]);
+    let launch = Arc::make_mut(&mut first);
+    (launch.range, launch.alternatives) = (range, vec![other.clone()]);
 
     let desc = IN_ORDER.updatable(true);
     let mut buffer = DEVICE.create_command_buffer(&desc).unwrap();

@@ -1,6 +1,8 @@
 //! Command-buffers whose end should be seen early, and that are updated between their enqueues: a
 //! device may do more for them, and nothing else changes.
 
+use std::sync::Arc;
+
 use wakegraph::hal::{
     Command, CommandBufferDesc, CommandHandle, CommandUpdate, Event, KernelArg, UpdateCapabilities as Can,
     ValidatedCommandBuffer, WaitList,
@@ -182,7 +184,7 @@ fn kernels(setup: &Setup) {
         let (Command::Kernel(mut grind), Command::Kernel(mix)) = (bench.grind(&x), bench.mix(1, &x)) else {
             unreachable!("both are kernels")
         };
-        grind.alternatives = vec![mix.kernel.clone()];
+        Arc::make_mut(&mut grind).alternatives = vec![mix.kernel.clone()];
         let mut kernel = Some(mix.kernel.clone());
         drop(mix);
         let (mut buffer, handles) = record(&bench, UPDATABLE, &[Command::Kernel(grind)]);

@@ -29,7 +29,7 @@ fn replaced_kernels_may_go(setup: &Setup) {
         let (Command::Kernel(mut grind), Command::Kernel(mix)) = (bench.grind(&x), bench.mix(n, &x)) else {
             unreachable!("both are kernels")
         };
-        grind.alternatives = vec![mix.kernel.clone()];
+        Arc::make_mut(&mut grind).alternatives = vec![mix.kernel.clone()];
         let mut buffer = bench.buffer(CommandBufferDesc::new().updatable(true));
         let handle = buffer.append(&Command::Kernel(grind), &[]).unwrap().handle.unwrap();
         buffer.finalize().unwrap();

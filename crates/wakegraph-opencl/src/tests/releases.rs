@@ -3,6 +3,7 @@
 
 use std::cell::RefCell;
 use std::ffi::c_void;
+use std::sync::Arc;
 
 use wakegraph_hal::{
     AccessMode, Backend as _, Command, CommandBuffer as _, CommandBufferDesc, Device as _, KernelArg,

@@ -271,11 +271,11 @@ fn launches_keep_their_kernel_in_an_update() {
         assert_eq!(bench.run(), [21, 21, 21, 21, 0, 0, 0, 0]);
         let mut other = OpenclCommandBuffer::new(&bench.device.context, bench.buffer.info().desc);
         let Some(Command::Kernel(launch)) = bench.buffer.command(0) else { panic!("it is a launch") };
-        let mut launch = launch.clone();
+        let mut launch = KernelLaunch::clone(launch);
         let whole = KernelArg::Memory(bench.x.clone());
         launch.args = vec![number(5), bench.half(1)];
         assert_eq!(CREATED.get(), 0);
-        other.append(&Command::Kernel(launch), &[]).unwrap();
+        other.append(&Command::Kernel(Arc::new(launch)), &[]).unwrap();
         other.finalize().unwrap();
         bench.buffer.update_from(&other).unwrap();
         assert_eq!(bench.run(), [21, 21, 21, 21, 5, 5, 5, 5]);
