@@ -25,7 +25,8 @@ use crate::service::pool_guard::PoolGuard;
 ///
 /// The closure gets the slot and the items, writes them into the slot's host buffer, submits, and
 /// returns one result per item, in their order. It runs once for each batch. If it fails or panics,
-/// all callers of the batch get the error.
+/// all callers of the batch get the error. It can [see](BatcherBuilder::build_with_callers) whose callers
+/// still wait.
 ///
 /// Clones are handles to the same batcher.
 ///
