@@ -18,7 +18,10 @@ use support::{block_on, must_end};
 
 wakegraph::kernel! {
     fn never_ends(x: &mut [u32]) {
-        item: |i, x| while x[i] != 77 { std::thread::sleep(Duration::from_millis(1)) }
+        item: |i, x| loop {
+            x[i] += 1;
+            std::thread::sleep(Duration::from_millis(1));
+        }
     }
     fn quits(x: &mut [u32]) {
         item: |i, x| {
