@@ -41,9 +41,8 @@ pub(crate) use completion::tasks::{on_thread, take_turn};
 pub use completion::tuning::WakePolicy;
 pub(crate) use execution::deadline;
 pub use execution::executable_graph::ExecutableGraph;
-pub use execution::explain::{
-    Explanation, KernelExplanation, LearnedDuration, PartitionExplanation, PartitionWait, WaitMode,
-};
+pub use execution::explain::{Explanation, LearnedDuration, PartitionExplanation, PartitionWait, WaitMode};
+pub use execution::explain_kernel::KernelExplanation;
 pub use execution::host_guard::{
     HostAccess, HostAccesses, HostMut, HostRef, ReadAccess, RunDataAccess, TaskClosure, TaskOutput,
     WriteAccess, read, run_data, write,

@@ -8,7 +8,7 @@ use parking_lot::Mutex;
 use wakegraph_hal::{Error, ErrorKind, ResourceId, Result};
 
 use crate::runtime::execution::accesses::Contested;
-use crate::runtime::execution::explain::KernelExplanation;
+use crate::runtime::execution::explain_kernel::KernelExplanation;
 use crate::runtime::execution::host_task::HostTask;
 use crate::runtime::execution::run::{Fence, Predecessor, Run, may_still_run};
 use crate::runtime::execution::run_data::RunDataType;

@@ -3,14 +3,13 @@
 use std::fmt::{self, Display};
 use std::time::Duration;
 
-use wakegraph_hal::{CodeOrigin, CommandKind, Compilation, Priority};
+use wakegraph_hal::{CodeOrigin, CommandKind, Priority};
 
 use crate::plan::Separation;
 use crate::runtime::execution::executable::ExecutableInner;
+use crate::runtime::execution::explain_kernel::KernelExplanation;
 use crate::runtime::execution::progress::write_title;
 use crate::runtime::execution::template::PartitionExec;
-use crate::runtime::resource::device::Device;
-use crate::runtime::resource::kernel::KernelRef;
 
 /// Explanation of why an executable runs as it does:
 /// [`ExecutableGraph::explain`](crate::ExecutableGraph::explain). Its text calls the partitions by the names
@@ -35,24 +34,6 @@ pub struct Explanation {
     /// The kernels that [`finalize`](crate::Graph::finalize) has loaded or found loaded: those of nodes,
     /// bodies and, if the executable can be updated, alternatives.
     pub kernels: Vec<KernelExplanation>,
-}
-
-/// Explanation of where a device has a kernel's code from, and how long that took when the kernel was first
-/// needed.
-#[derive(Clone, PartialEq, Eq, Debug)]
-#[non_exhaustive]
-pub struct KernelExplanation {
-    /// The kernel's name.
-    pub kernel: String,
-    /// The name that opens its device.
-    pub device: String,
-    /// Where its code comes from.
-    pub origin: CodeOrigin,
-    /// Time to compile it, or to get it from where it was kept. For OpenCL, what the driver keeps by itself
-    /// counts as compiled.
-    pub compile: Duration,
-    /// Time to load the code onto the device.
-    pub load: Duration,
 }
 
 /// Explanation of why a partition runs as it does.
@@ -134,22 +115,6 @@ impl Explanation {
     }
 }
 
-impl KernelExplanation {
-    /// Of a kernel that the device has loaded.
-    pub(crate) fn of((kernel, device): &(KernelRef, Device)) -> Option<Self> {
-        let place = kernel.place(device);
-        let loaded = place.get()?;
-        let Compilation { origin, time } = loaded.kernel.compilation();
-        Some(Self {
-            kernel: kernel.name().to_owned(),
-            device: device.selector().to_owned(),
-            origin,
-            compile: time,
-            load: loaded.load,
-        })
-    }
-}
-
 fn explain(executable: &ExecutableInner, index: usize, partition: &PartitionExec) -> PartitionExplanation {
     let labels = &executable.labels;
     let wait = |&earlier: &u32| PartitionWait {
@@ -195,20 +160,6 @@ impl Display for Explanation {
         self.partitions.iter().try_for_each(|partition| writeln!(f, "{partition}"))?;
         let mut got = self.kernels.iter().filter(|kernel| kernel.origin != CodeOrigin::Given);
         got.try_for_each(|kernel| writeln!(f, "{kernel}"))
-    }
-}
-
-impl Display for KernelExplanation {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { kernel, device, origin, compile, load } = self;
-        write!(f, "kernel '{kernel}' on {device}: ")?;
-        match origin {
-            CodeOrigin::Given => f.write_str("code as given")?,
-            CodeOrigin::Compiled => write!(f, "compiled in {compile:.1?}")?,
-            CodeOrigin::Disk => write!(f, "from disk in {compile:.1?}")?,
-            CodeOrigin::Memory => write!(f, "compiled before")?,
-        }
-        write!(f, ", loaded in {load:.1?}")
     }
 }
 

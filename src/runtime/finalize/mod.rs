@@ -35,7 +35,7 @@ use crate::runtime::execution::executable::{
     ExecutableHandle, ExecutableId, ExecutableInner, ExecutableState,
 };
 use crate::runtime::execution::executable_graph::ExecutableGraph;
-use crate::runtime::execution::explain::KernelExplanation;
+use crate::runtime::execution::explain_kernel::KernelExplanation;
 use crate::runtime::execution::host_task::HostTask;
 use crate::runtime::execution::labels::{Labels, NodeLabel};
 use crate::runtime::execution::run_data::RunDataType;

@@ -5,6 +5,7 @@ use std::num::NonZeroUsize;
 use std::ops::Range;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, Ordering};
 use std::sync::{Arc, LazyLock, OnceLock, Weak};
+use std::time::Duration;
 
 use dashmap::DashMap;
 use parking_lot::Mutex;
@@ -19,11 +20,10 @@ use crate::runtime::completion::reactor::Reactor;
 use crate::runtime::completion::tuning::WakePolicy;
 use crate::runtime::resource::health::{Health, HealthCell, HealthListener, Stall};
 use crate::runtime::resource::host_pool::HostPool;
-use crate::runtime::resource::kernel::load::KernelPlace;
 use crate::util::attachment::Attached;
-use crate::util::fork;
 use crate::util::metrics::DeviceMetrics;
 use crate::util::panics::catch;
+use crate::util::{TryOnce, fork};
 
 /// An opened device: where buffers live and commands run. Clones are handles to the same device.
 ///
@@ -76,6 +76,17 @@ struct DeviceInner {
     /// Declared kernels loaded on this device, by the address of their declaration, a static.
     kernels: LoadedKernels,
 }
+
+/// A kernel as a device has loaded it.
+#[derive(Debug)]
+pub(crate) struct LoadedKernel {
+    pub(crate) kernel: Arc<dyn hal::Kernel>,
+    /// Time that loading its code took.
+    pub(crate) load: Duration,
+}
+
+/// Place of a kernel that a device has loaded, or is to load.
+pub(crate) type KernelPlace = TryOnce<LoadedKernel>;
 
 /// Kernels by the address of their declaration.
 pub(crate) type LoadedKernels = DashMap<usize, Arc<KernelPlace>, FxBuildHasher>;

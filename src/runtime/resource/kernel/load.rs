@@ -1,18 +1,16 @@
 //! Kernels that are loaded beside each other, as compilers take long for each.
 
 use std::num::NonZero;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 use std::time::Duration;
 
-use wakegraph_hal::{self as hal, CodeOrigin, Compilation, KernelDesc, Result};
+use wakegraph_hal::{CodeOrigin, Compilation, KernelDesc, Result};
 
 use crate::runtime::completion::clock;
-use crate::runtime::resource::device::Device;
+use crate::runtime::resource::device::{Device, LoadedKernel};
 use crate::runtime::resource::kernel::{KernelCall, KernelRef};
 use crate::runtime::resource::preparation::note;
-use crate::util::TryOnce;
 use crate::util::preparation_step::PreparationStep;
 
 /// Compiles kernels for devices and loads them, beside each other on all cores, before a service opens its
@@ -56,17 +54,6 @@ pub fn compile_all<'d, C: Into<KernelCall>>(
         Err(error) => Err(error.in_node(format!("kernel '{}'", kernel.name())).on_device(device.selector())),
     })
 }
-
-/// A kernel as a device has loaded it.
-#[derive(Debug)]
-pub(crate) struct LoadedKernel {
-    pub(crate) kernel: Arc<dyn hal::Kernel>,
-    /// Time that loading its code took.
-    pub(crate) load: Duration,
-}
-
-/// Place of a kernel that a device has loaded, or is to load.
-pub(crate) type KernelPlace = TryOnce<LoadedKernel>;
 
 /// Loads a kernel on a device, and says what that takes.
 pub(super) fn load(device: &Device, desc: &KernelDesc<'_>) -> Result<LoadedKernel> {

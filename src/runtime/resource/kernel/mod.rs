@@ -55,7 +55,6 @@ use bound::{BoundRule, RangeForm};
 #[doc(hidden)]
 pub use call::CallArg;
 pub use call::KernelCall;
-use load::KernelPlace;
 pub use load::compile_all;
 pub use raw::{RawCall, RawKernel};
 use wakegraph_hal::{self as hal, KernelDesc, Range, Result};
@@ -63,7 +62,7 @@ use wakegraph_hal::{self as hal, KernelDesc, Range, Result};
 pub use wakegraph_hal::{Block, BlockCode, BlockFn, BlockUnit, CpuLevel, Row};
 pub use wakegraph_hal::{HostArgs, KernelCache, KernelSources, Param, ParamKind, Part, RangeBound};
 
-use crate::runtime::resource::device::Device;
+use crate::runtime::resource::device::{Device, KernelPlace};
 
 /// A kernel's declaration: name, parameters, code. The `kernel!` macro makes one, a static.
 #[derive(Debug)]

@@ -9,10 +9,10 @@ use wakegraph_hal::{
     AccessMode, HostArgs, KernelDesc, KernelSources, Param, ParamKind, Range, RangeBound, Result,
 };
 
-use crate::runtime::resource::device::{Device, WeakDevice};
+use crate::runtime::resource::device::{Device, KernelPlace, WeakDevice};
 use crate::runtime::resource::kernel::bound::{BoundArgs, BoundRule, RangeForm};
 use crate::runtime::resource::kernel::call::{CallArg, KernelCall};
-use crate::runtime::resource::kernel::{ByValue, KernelPlace, KernelRef, ParamType};
+use crate::runtime::resource::kernel::{ByValue, KernelRef, ParamType};
 use crate::runtime::resource::memory_arg::MemoryArg;
 
 /// A kernel whose signature is known only at run time: from a plug-in, a script, a model file.
