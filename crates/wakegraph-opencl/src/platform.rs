@@ -275,6 +275,8 @@ pub(super) struct OpenclFeatures {
     pub(super) queue_priorities: bool,
     /// Bytes of local memory that are left for the gaps between a kernel's arguments.
     pub(super) local_gaps: usize,
+    /// Whether the driver's compiler takes one program at a time.
+    pub(super) builds_alone: bool,
 }
 
 /// How a device records command-buffers.
@@ -328,6 +330,8 @@ impl OpenclFeatures {
             // NVIDIA's driver aligns each argument, and counts the gaps, and a byte for an argument that is
             // not set.
             local_gaps: if platform == NVIDIA { 1024 } else { 0 },
+            // Its compilers of one context work on the same state of LLVM's, without a lock.
+            builds_alone: platform == OCLGRIND,
         }
     }
 
@@ -428,6 +432,8 @@ fn parse_version(text: &str) -> (u32, u32) {
 const INTEL: &str = "Intel(R) OpenCL";
 
 const NVIDIA: &str = "NVIDIA CUDA";
+
+const OCLGRIND: &str = "Oclgrind";
 
 pub(super) const POCL: &str = "Portable Computing Language";
 

@@ -5,6 +5,7 @@ use std::ffi::{CStr, c_char};
 use std::ptr;
 use std::sync::Arc;
 
+use parking_lot::{Mutex, MutexGuard};
 use wakegraph_hal::support::spirv;
 use wakegraph_hal::{CodeOrigin, Compilation, Error, ErrorKind, Result};
 
@@ -80,6 +81,7 @@ fn build(context: &OpenclContext, code: &Code<'_>, kernel: &str) -> Result<Owned
         Code::Portable(_) | Code::Binary(_) => OPTIONS,
     };
     let (raw, device, text) = (program.raw(), context.id.raw(), options.as_ptr());
+    let _alone = alone(context);
     // SAFETY: all objects are alive; without a callback the call ends when the program is built.
     let built = unsafe {
         call!(context.core, clBuildProgram(raw, 1, &raw const device, text, None, ptr::null_mut()))
@@ -99,11 +101,18 @@ pub(super) fn compiles(context: &OpenclContext, code: &Code<'_>, end: &str, kern
     let (raw, device, core) = (program.raw(), context.id.raw(), context.core);
     let (devices, options) = (&raw const device, OPTIONS.as_ptr());
     let (headers, names, none) = (ptr::null(), ptr::null_mut(), ptr::null_mut());
+    let _alone = alone(context);
     // SAFETY: all objects are alive, and there are no headers; without a callback the call ends when the
     // program is compiled.
     let compiled =
         unsafe { call!(core, clCompileProgram(raw, 1, devices, options, 0, headers, names, None, none)) };
     compiled.map_err(|failure| not_built(context, &program, &code, kernel, failure))
+}
+
+/// Keeps other threads from compiling, where the driver cannot do two things at once.
+fn alone(context: &OpenclContext) -> Option<MutexGuard<'static, ()>> {
+    static ALONE: Mutex<()> = Mutex::new(());
+    context.features.builds_alone.then(|| ALONE.lock())
 }
 
 /// The error for code that the driver refuses, with the log.
