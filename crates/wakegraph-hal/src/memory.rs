@@ -67,7 +67,8 @@ pub trait Memory: Any + Debug + Send + Sync {
     /// command in flight may touch the same bytes in a conflicting way.
     fn host_ptr(&self) -> Option<NonNull<u8>>;
 
-    /// The memory as a pointer of unified shared memory, if the device has such pointers.
+    /// The memory as a pointer of unified shared memory, if the device has such pointers. Whoever uses it
+    /// other than in commands [waits](Self::wait_until_ready) first.
     fn usm(&self) -> Option<UsmPointer>;
 
     /// The driver's handle of the memory, if it has one: a `cl_mem` for OpenCL.
