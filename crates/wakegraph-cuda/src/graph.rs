@@ -51,6 +51,10 @@ pub(super) fn allocates(graph: &DriverGraph) -> Result<bool, CudaFailure> {
     let mut count = 0;
     // SAFETY: without an array, the driver writes the number of nodes alone.
     unsafe { call!(graph.driver(), cuGraphGetNodes(graph.raw(), ptr::null_mut(), &raw mut count)) }?;
+    if count == 0 {
+        // The driver refuses an array of no nodes.
+        return Ok(false);
+    }
     let mut nodes = vec![ptr::null_mut(); count];
     // SAFETY: there is room for as many nodes.
     unsafe { call!(graph.driver(), cuGraphGetNodes(graph.raw(), nodes.as_mut_ptr(), &raw mut count)) }?;

@@ -592,6 +592,8 @@ mod functions {
         if nodes.is_null() {
             // SAFETY: the caller gives a place for a number.
             unsafe { count.write(captured) };
+        } else if captured == 0 {
+            return CUDA_ERROR_INVALID_VALUE;
         } else {
             for index in 0..captured {
                 // SAFETY: the caller gives places for so many handles.
