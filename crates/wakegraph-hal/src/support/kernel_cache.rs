@@ -24,9 +24,10 @@ use crate::{CodeOrigin, Error, ErrorKind, Result};
 /// OpenCL's drivers keep what they build themselves. A kernel is found again if its source, the options, the
 /// kind of device and the compiler's version are the same. A file that is cut short, damaged or foreign is
 /// compiled anew and replaced; so are files that cannot be read, and code that the driver refuses to load. A
-/// folder that cannot be written, as in a read-only image, serves what is there. None of this is an error: the log has a warning. Not compared are
-/// the version of Intel's compiler, which does not tell it, the updates of one version of NVIDIA's (12.4),
-/// and files that a source includes. Remove the folder when one of these has changed.
+/// folder that cannot be written, as in a read-only image, serves what is there. None of this is an error:
+/// the log has a warning. Not compared are the version of Intel's compiler, which does not tell it, the
+/// updates of one version of NVIDIA's (12.4), and files that a source includes. Remove the folder when one of
+/// these has changed.
 ///
 /// Any number of processes can use the folder at the same time.
 ///
