@@ -42,7 +42,6 @@ pub use completion::tuning::WakePolicy;
 pub(crate) use execution::deadline;
 pub use execution::executable_graph::ExecutableGraph;
 pub use execution::explain::{Explanation, LearnedDuration, PartitionExplanation, PartitionWait, WaitMode};
-pub use execution::explain_kernel::KernelExplanation;
 pub use execution::host_guard::{
     HostAccess, HostAccesses, HostMut, HostRef, ReadAccess, RunDataAccess, TaskClosure, TaskOutput,
     WriteAccess, read, run_data, write,
@@ -64,6 +63,7 @@ pub(crate) use resource::health::HealthListener;
 pub use resource::host_buffer::HostBuffer;
 pub use resource::host_pool::HostPoolStats;
 pub use resource::kernel::argument::Local;
+pub use resource::kernel_explanation::KernelExplanation;
 pub use resource::memory_arg::{CopySource, MemoryArg};
 pub use resource::profiling::DeviceProfiling;
 pub use resource::raw_memory::NativeEvent;

@@ -8,7 +8,6 @@ use parking_lot::Mutex;
 use wakegraph_hal::{Error, ErrorKind, ResourceId, Result};
 
 use crate::runtime::execution::accesses::Contested;
-use crate::runtime::execution::explain_kernel::KernelExplanation;
 use crate::runtime::execution::host_task::HostTask;
 use crate::runtime::execution::run::{Fence, Predecessor, Run, may_still_run};
 use crate::runtime::execution::run_data::RunDataType;
@@ -16,6 +15,7 @@ use crate::runtime::execution::submission_queue::SubmissionQueue;
 use crate::runtime::execution::template::{Partitions, RunOwner, RunTemplate};
 use crate::runtime::resource::allocation::Allocation;
 use crate::runtime::resource::device::Device;
+use crate::runtime::resource::kernel_explanation::KernelExplanation;
 use crate::runtime::resource::scratch::Places;
 use crate::util::AdaptiveSpin;
 use crate::util::attachment::Attached;
@@ -51,7 +51,7 @@ pub(crate) struct ExecutableInner {
     /// The type of the values that its host tasks get, if they get some.
     pub(crate) run_data: Option<RunDataType>,
     /// The kernels that finalize has loaded, or found loaded.
-    pub(crate) kernels: Box<[KernelExplanation]>,
+    pub(crate) kernels: Box<[Arc<KernelExplanation>]>,
     /// Why it must not run any more: an update could not be taken back, or a device was lost that may still
     /// run it.
     pub(crate) broken: OnceLock<Error>,

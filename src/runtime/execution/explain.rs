@@ -7,9 +7,9 @@ use wakegraph_hal::{CodeOrigin, CommandKind, Priority};
 
 use crate::plan::Separation;
 use crate::runtime::execution::executable::ExecutableInner;
-use crate::runtime::execution::explain_kernel::KernelExplanation;
 use crate::runtime::execution::progress::write_title;
 use crate::runtime::execution::template::PartitionExec;
+use crate::runtime::resource::kernel_explanation::KernelExplanation;
 
 /// Explanation of why an executable runs as it does:
 /// [`ExecutableGraph::explain`](crate::ExecutableGraph::explain). Its text calls the partitions by the names
@@ -111,7 +111,7 @@ impl Explanation {
     pub(crate) fn of(executable: &ExecutableInner) -> Self {
         let explain = |(index, partition)| explain(executable, index, partition);
         let partitions = executable.partitions.iter().enumerate().map(explain).collect();
-        Self { partitions, kernels: executable.kernels.to_vec() }
+        Self { partitions, kernels: executable.kernels.iter().map(|kernel| (**kernel).clone()).collect() }
     }
 }
 

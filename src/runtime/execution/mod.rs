@@ -5,7 +5,7 @@
 //!
 //! | files | hold |
 //! |---|---|
-//! | `accesses`, `labels`, `progress`, `profile`, `deadline`, `run_data`, `explain_kernel` | plain data, and clocks |
+//! | `accesses`, `labels`, `progress`, `profile`, `deadline`, `run_data` | plain data, and clocks |
 //! | `host_task` | closures of the host, and the lease that ends with their views |
 //! | `template` | what is the same for all runs of an executable: its partitions |
 //! | `run` | one submission while it executes, and what it comes after (`run/order.rs`) |
@@ -22,7 +22,6 @@ pub(crate) mod deadline;
 pub(crate) mod executable;
 pub(crate) mod executable_graph;
 pub(crate) mod explain;
-pub(crate) mod explain_kernel;
 pub(crate) mod host_access;
 pub(crate) mod host_control;
 pub(crate) mod host_guard;

@@ -35,7 +35,6 @@ use crate::runtime::execution::executable::{
     ExecutableHandle, ExecutableId, ExecutableInner, ExecutableState,
 };
 use crate::runtime::execution::executable_graph::ExecutableGraph;
-use crate::runtime::execution::explain_kernel::KernelExplanation;
 use crate::runtime::execution::host_task::HostTask;
 use crate::runtime::execution::labels::{Labels, NodeLabel};
 use crate::runtime::execution::run_data::RunDataType;
@@ -234,7 +233,7 @@ fn build(
     let mut executable =
         assemble(plan, work, labels, uses, scratch, memory, options, location, updatable, stoppable);
     executable.run_data = run_data;
-    executable.kernels = kernels.iter().filter_map(KernelExplanation::of).collect();
+    executable.kernels = kernels.iter().filter_map(|(kernel, device)| kernel.explain(device)).collect();
     Ok((Arc::new(executable), registered))
 }
 

@@ -5,7 +5,6 @@ use std::num::NonZeroUsize;
 use std::ops::Range;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, Ordering};
 use std::sync::{Arc, LazyLock, OnceLock, Weak};
-use std::time::Duration;
 
 use dashmap::DashMap;
 use parking_lot::Mutex;
@@ -20,6 +19,7 @@ use crate::runtime::completion::reactor::Reactor;
 use crate::runtime::completion::tuning::WakePolicy;
 use crate::runtime::resource::health::{Health, HealthCell, HealthListener, Stall};
 use crate::runtime::resource::host_pool::HostPool;
+use crate::runtime::resource::kernel_explanation::KernelExplanation;
 use crate::util::attachment::Attached;
 use crate::util::metrics::DeviceMetrics;
 use crate::util::panics::catch;
@@ -81,8 +81,7 @@ struct DeviceInner {
 #[derive(Debug)]
 pub(crate) struct LoadedKernel {
     pub(crate) kernel: Arc<dyn hal::Kernel>,
-    /// Time that loading its code took.
-    pub(crate) load: Duration,
+    pub(crate) explanation: Arc<KernelExplanation>,
 }
 
 /// Place of a kernel that a device has loaded, or is to load.

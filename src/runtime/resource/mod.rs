@@ -8,6 +8,7 @@ pub(crate) mod health;
 pub(crate) mod host_buffer;
 pub(crate) mod host_pool;
 pub mod kernel;
+pub(crate) mod kernel_explanation;
 pub(crate) mod memory_arg;
 pub(crate) mod preparation;
 pub(crate) mod profiling;

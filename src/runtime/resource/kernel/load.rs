@@ -1,6 +1,7 @@
 //! Kernels that are loaded beside each other, as compilers take long for each.
 
 use std::num::NonZero;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 use std::time::Duration;
@@ -10,6 +11,7 @@ use wakegraph_hal::{CodeOrigin, Compilation, KernelDesc, Result};
 use crate::runtime::completion::clock;
 use crate::runtime::resource::device::{Device, LoadedKernel};
 use crate::runtime::resource::kernel::{KernelCall, KernelRef};
+use crate::runtime::resource::kernel_explanation::KernelExplanation;
 use crate::runtime::resource::preparation::note;
 use crate::util::preparation_step::PreparationStep;
 
@@ -67,7 +69,11 @@ pub(super) fn load(device: &Device, desc: &KernelDesc<'_>) -> Result<LoadedKerne
     }
     note(device, PreparationStep::Load, of, compiled, end);
     device.metrics().kernel_loaded(origin);
-    Ok(LoadedKernel { kernel, load: Duration::from_nanos(end - compiled) })
+    let (kernel_name, selector) = (desc.name.to_owned(), device.selector().to_owned());
+    let load = Duration::from_nanos(end - compiled);
+    let explanation =
+        KernelExplanation { kernel: kernel_name, device: selector, origin, compile: time, load };
+    Ok(LoadedKernel { kernel, explanation: Arc::new(explanation) })
 }
 
 /// Loads kernels on their devices, on as many threads as the process can run at a time. One that cannot be

@@ -63,6 +63,7 @@ pub use wakegraph_hal::{Block, BlockCode, BlockFn, BlockUnit, CpuLevel, Row};
 pub use wakegraph_hal::{HostArgs, KernelCache, KernelSources, Param, ParamKind, Part, RangeBound};
 
 use crate::runtime::resource::device::{Device, KernelPlace};
+use crate::runtime::resource::kernel_explanation::KernelExplanation;
 
 /// A kernel's declaration: name, parameters, code. The `kernel!` macro makes one, a static.
 #[derive(Debug)]
@@ -202,11 +203,16 @@ impl KernelRef {
     }
 
     /// Place of the kernel as `device` has loaded it.
-    pub(crate) fn place(&self, device: &Device) -> Arc<KernelPlace> {
+    fn place(&self, device: &Device) -> Arc<KernelPlace> {
         match self {
             Self::Declared(def) => def.place(device),
             Self::Raw(raw) => raw.place(device),
         }
+    }
+
+    /// Where `device` has its code from, if it has loaded the kernel.
+    pub(crate) fn explain(&self, device: &Device) -> Option<Arc<KernelExplanation>> {
+        self.place(device).get().map(|loaded| loaded.explanation.clone())
     }
 
     /// Calls `load` with what a device needs to load the kernel.

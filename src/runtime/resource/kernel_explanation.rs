@@ -3,10 +3,7 @@
 use std::fmt::{self, Display};
 use std::time::Duration;
 
-use wakegraph_hal::{CodeOrigin, Compilation};
-
-use crate::runtime::resource::device::Device;
-use crate::runtime::resource::kernel::KernelRef;
+use wakegraph_hal::CodeOrigin;
 
 /// Explanation of where a device has a kernel's code from, and how long that took when the kernel was first
 /// needed.
@@ -24,22 +21,6 @@ pub struct KernelExplanation {
     pub compile: Duration,
     /// Time to load the code onto the device.
     pub load: Duration,
-}
-
-impl KernelExplanation {
-    /// Of a kernel that the device has loaded.
-    pub(crate) fn of((kernel, device): &(KernelRef, Device)) -> Option<Self> {
-        let place = kernel.place(device);
-        let loaded = place.get()?;
-        let Compilation { origin, time } = loaded.kernel.compilation();
-        Some(Self {
-            kernel: kernel.name().to_owned(),
-            device: device.selector().to_owned(),
-            origin,
-            compile: time,
-            load: loaded.load,
-        })
-    }
 }
 
 impl Display for KernelExplanation {
