@@ -33,8 +33,8 @@ const KEPT_PART: usize = 4;
 /// The smallest block, and the driver's own unit, up to which larger ones are rounded.
 const UNITS: [usize; 2] = [512, 2 << 20];
 
-/// The size of the block for `len` bytes: up to an eighth more, so that memory of about the same size can have
-/// each other's blocks.
+/// The size of the block for `len` bytes: up to an eighth more, so that memory of about the same size can
+/// have each other's blocks.
 fn block_size(len: usize) -> usize {
     let step = len.checked_next_power_of_two().map_or(usize::MAX, |power| power / 16);
     len.checked_next_multiple_of(step.clamp(UNITS[0], UNITS[1])).unwrap_or(len)
@@ -57,8 +57,8 @@ impl FreeBlocks {
         unsafe { get!(self.context.driver, cuMemAlloc(size)) }
     }
 
-    /// Keeps a block that [`allocate`](Self::allocate) has given for so many bytes. Where that makes too much,
-    /// a thread frees some.
+    /// Keeps a block that [`allocate`](Self::allocate) has given for so many bytes. Where that makes too
+    /// much, a thread frees some.
     ///
     /// # Safety
     /// What is in flight and uses the block comes before all uses by whoever gets it next.
@@ -103,8 +103,8 @@ impl KeptBlocks {
         Some(address)
     }
 
-    /// Keeps a block. With more than `limit` bytes it gives up blocks, the largest first, until half of that is
-    /// left, so that few calls give up many.
+    /// Keeps a block. With more than `limit` bytes it gives up blocks, the largest first, until half of
+    /// that is left, so that few calls give up many.
     fn keep(&mut self, address: CUdeviceptr, size: usize, limit: usize) -> Vec<CUdeviceptr> {
         self.by_size.entry(size).or_default().push(address);
         self.bytes += size;

@@ -45,9 +45,9 @@ pub(super) struct AddOptions<'a> {
     pub(super) captured: Option<&'a DriverGraph>,
 }
 
-/// Adds the nodes of a command behind others, also to `nodes`, which has none, and returns whether one of them
-/// may be started before the node before it has ended. On an error the graph is as it was. The caller has
-/// bound the context.
+/// Adds the nodes of a command behind others, also to `nodes`, which has none, and returns whether one of
+/// them may be started before the node before it has ended. On an error the graph is as it was. The caller
+/// has bound the context.
 pub(super) fn add(
     device: &Arc<CudaDeviceInner>,
     graph: &mut CudaGraph,

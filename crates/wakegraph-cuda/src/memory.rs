@@ -105,8 +105,8 @@ impl MemoryPool {
         }
     }
 
-    /// Frees memory of this length that [`allocate`](Self::allocate) has given, without waiting. The caller has
-    /// bound the context.
+    /// Frees memory of this length that [`allocate`](Self::allocate) has given, without waiting. The caller
+    /// has bound the context.
     ///
     /// # Safety
     /// The memory is freed once, and nothing but what is on the stream uses it.

@@ -178,8 +178,8 @@ const WAITS: [&str; 4] = ["hipFree", "hipHostFree", "hipStreamSynchronize", "hip
 const WORKER: &str = "tokio-worker";
 const FREES: &str = "hip:0 frees";
 
-/// Allocates, submits, updates, reads, writes and drops on workers, some of it with work in flight. Graphs are
-/// finalized elsewhere: that tries how updates behave.
+/// Allocates, submits, updates, reads, writes and drops on workers, some of it with work in flight. Graphs
+/// are finalized elsewhere: that tries how updates behave.
 fn work_on_workers() {
     let mut builder = tokio::runtime::Builder::new_multi_thread();
     let runtime = builder.worker_threads(2).thread_name(WORKER).enable_all().build().unwrap();

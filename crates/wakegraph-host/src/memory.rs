@@ -1,4 +1,5 @@
-//! Memory: zeroed heap memory (the system gives it so), aligned to 64 bytes, visible to the host whatever its kind.
+//! Memory: zeroed heap memory (the system gives it so), aligned to 64 bytes, visible to the host whatever
+//! its kind.
 #![expect(unsafe_code, reason = "hands out what the trait's contract says is the caller's to order")]
 
 use std::ptr::NonNull;

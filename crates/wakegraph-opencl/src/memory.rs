@@ -84,7 +84,8 @@ impl HostBlock {
         Some(Self { start, mapped: None, context: Arc::clone(context) })
     }
 
-    /// Memory of a buffer object, zeroed if that is asked for. It stays mapped for as long as the block lives.
+    /// Memory of a buffer object, zeroed if that is asked for. It stays mapped for as long as the block
+    /// lives.
     fn mapped(context: &Arc<OpenclContext>, len: usize, zeroed: bool) -> DriverResult<Self> {
         let buffer = context.create_buffer(len, BufferPlace::Host)?;
         let (service, raw) = (context.service()?, buffer.raw());
@@ -179,8 +180,8 @@ impl OpenclAllocation {
     }
 }
 
-/// The fill also makes the driver allocate the memory, which it otherwise does at the first use. So it is there
-/// whether zeroes are asked for or not.
+/// The fill also makes the driver allocate the memory, which it otherwise does at the first use. So it is
+/// there whether zeroes are asked for or not.
 fn create_zeroed(context: &OpenclContext, len: usize) -> DriverResult<Owned<MemObject>> {
     let (buffer, service) = (context.create_buffer(len, BufferPlace::Device)?, context.service()?);
     service.clear(&buffer, len, &[])?;

@@ -13,8 +13,8 @@ use crate::runtime::resource::device::Device;
 use crate::runtime::resource::kernel::KernelRef;
 
 /// The kernels that a graph's nodes may launch, those of sub-graphs and bodies too, each once for each
-/// device. `nodes` are the graph's own with the present values of parameters. With `alternatives`, the kernels
-/// that updates may put in their place are among them.
+/// device. `nodes` are the graph's own with the present values of parameters. With `alternatives`, the
+/// kernels that updates may put in their place are among them.
 pub(super) fn of(
     graph: &Graph,
     nodes: &graph::Graph<Command>,

@@ -17,8 +17,9 @@ use crate::runtime::resource::device::Device;
 /// Graphs and executables keep the memory alive for as long as a device may touch it, so a buffer
 /// can be dropped at any time.
 ///
-/// New memory is zeroed, unless it is [asked for otherwise](Device::buffer_uninit). (Buffers of [`Graph::scratch`](crate::Graph::scratch) have memory only
-/// while their graph runs, and what is in it then is undefined.)
+/// New memory is zeroed, unless it is [asked for otherwise](Device::buffer_uninit). (Buffers of
+/// [`Graph::scratch`](crate::Graph::scratch) have memory only while their graph runs, and what is in it
+/// then is undefined.)
 ///
 /// [Memory](crate::guide::memory) is a page of the guide.
 ///
@@ -96,10 +97,11 @@ impl<T: Pod> Buffer<T> {
 impl Device {
     /// Device memory for `len` elements, zeroed. There may be none.
     ///
-    /// On CUDA and HIP neither this nor the drop of the buffer waits for the device: the memory is allocated,
-    /// cleared and freed in the order of a stream, and whatever uses the buffer first comes behind that. An
-    /// allocation that fails does so here all the same. It waits where memory has run out, as then what is kept
-    /// for later is first given back to the system. [Memory](crate::guide::memory) says what other devices do.
+    /// On CUDA and HIP neither this nor the drop of the buffer waits for the device: the memory is
+    /// allocated, cleared and freed in the order of a stream, and whatever uses the buffer first comes
+    /// behind that. An allocation that fails does so here all the same. It waits where memory has run out,
+    /// as then what is kept for later is first given back to the system. [Memory](crate::guide::memory)
+    /// says what other devices do.
     ///
     /// # Errors
     /// [`InvalidSize`](crate::ErrorKind::InvalidSize) for elements of 0 bytes,
@@ -108,8 +110,8 @@ impl Device {
         Buffer::allocate(self, len, true)
     }
 
-    /// Device memory for `len` elements that hold anything, such as what was in memory that has been freed. It
-    /// saves the clear of a [`buffer`](Self::buffer) that is written as a whole anyway.
+    /// Device memory for `len` elements that hold anything, such as what was in memory that has been freed.
+    /// It saves the clear of a [`buffer`](Self::buffer) that is written as a whole anyway.
     ///
     /// ```
     /// # #![allow(unsafe_code)]

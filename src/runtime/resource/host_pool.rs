@@ -62,9 +62,8 @@ impl Default for HostPool {
 }
 
 impl HostPool {
-    /// Memory of `len` bytes, zeroed or with anything in it: memory that is kept, or else what
-    /// `allocate` gives for a number of bytes, zeroed if that is asked for. More than `largest` bytes are never
-    /// kept.
+    /// Memory of `len` bytes, zeroed or with anything in it: memory that is kept, or else what `allocate`
+    /// gives for a number of bytes, zeroed if that is asked for. More than `largest` bytes are never kept.
     pub(super) fn allocate(
         self: &Arc<Self>,
         len: usize,

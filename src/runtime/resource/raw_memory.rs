@@ -151,8 +151,8 @@ impl<T: Pod> Buffer<T> {
     /// addresses, as on OpenCL devices without shared virtual memory, and for scratch buffers. It is
     /// good as long as a clone of this buffer, a graph or an executable holds the memory.
     ///
-    /// Blocks until the memory is allocated and cleared, which on CUDA and HIP the [allocation](Device::buffer)
-    /// does not wait for: other libraries' streams know nothing of that.
+    /// Blocks until the memory is allocated and cleared, which on CUDA and HIP the
+    /// [allocation](Device::buffer) does not wait for: other libraries' streams know nothing of that.
     pub fn address(&self) -> Option<usize> {
         let address = self.view().pointer()?.address();
         let ready = self.view().allocation.memory().wait_until_ready();

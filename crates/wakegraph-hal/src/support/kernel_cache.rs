@@ -197,7 +197,8 @@ impl EnabledCache {
         Self { options, bytes, has_warned, found: Mutex::default(), refused: Mutex::default() }
     }
 
-    /// Whether code that a driver refuses with this error is that of a file. If so, the file is not used again.
+    /// Whether code that a driver refuses with this error is that of a file. If so, the file is not used
+    /// again.
     fn is_refused(&self, code: &[u8], error: &Error) -> bool {
         let says_nothing_of_code = matches!(error.kind(), ErrorKind::OutOfMemory | ErrorKind::DeviceLost);
         let path = self.found.lock().get(&digest(&[code])).cloned();

@@ -87,7 +87,8 @@ impl RawKernel {
         self.memory::<T>(name, AccessMode::ReadWrite)
     }
 
-    /// Adds source in the [portable C dialect](wakegraph_hal::dialect), where the kernel has the name that it has here.
+    /// Adds source in the [portable C dialect](wakegraph_hal::dialect), where the kernel has the name that
+    /// it has here.
     ///
     /// # Safety
     /// The code keeps the [contract of device code](crate::kernel!#device-code), over every range

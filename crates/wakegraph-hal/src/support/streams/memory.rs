@@ -75,8 +75,8 @@ pub trait StreamAllocation: Debug + Send + Sync {
     /// Kind of the memory.
     fn kind(&self) -> MemoryKind;
 
-    /// The number of the allocation on the device's [memory stream](super::MemoryStream); 0 for memory that is
-    /// not allocated there.
+    /// The number of the allocation on the device's [memory stream](super::MemoryStream); 0 for memory that
+    /// is not allocated there.
     fn number(&self) -> u64;
 }
 

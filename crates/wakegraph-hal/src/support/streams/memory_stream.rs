@@ -48,8 +48,8 @@ impl<C: StreamContext> MemoryStream<C> {
         self.allocations.fetch_add(1, Ordering::Relaxed) + 1
     }
 
-    /// Has later work on another stream of the device come behind the allocations so far. The caller has bound
-    /// the context.
+    /// Has later work on another stream of the device come behind the allocations so far. The caller has
+    /// bound the context.
     pub fn order_before(&self, stream: &DriverStream<C>) -> Result<(), ContextFailure<C>> {
         let allocations = self.allocations.load(Ordering::Relaxed);
         // Acquire: another thread that raised the number has had the stream wait before it.
