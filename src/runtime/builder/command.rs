@@ -9,14 +9,14 @@ use std::sync::Arc;
 use smallvec::SmallVec;
 use wakegraph_hal as hal;
 use wakegraph_hal::{
-    Access, AccessMode, CommandKind, CommandKinds, DeviceId, Error, ErrorKind, KindPlace, Range, ResourceId,
-    Result,
+    Access, AccessMode, CommandKinds, DeviceId, Error, ErrorKind, KindPlace, Range, ResourceId, Result,
 };
 
 use crate::graph::{self, Content, Payload};
 use crate::runtime::builder::binding::Binding;
 use crate::runtime::builder::{Graph, merged_accesses};
 use crate::runtime::execution::accesses::merged_by_allocation;
+use crate::runtime::execution::host_control::ControlKind;
 use crate::runtime::execution::host_task::HostTask;
 use crate::runtime::resource::allocation::{Allocation, View};
 use crate::runtime::resource::device::Device;
@@ -226,50 +226,11 @@ pub(crate) struct Control {
     divided: Option<KernelRef>,
 }
 
-/// The way in which a word decides between bodies.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum ControlKind {
-    /// The first body runs if the word is not 0, else the second one, if there is one.
-    If,
-    /// The only body runs as long as the word is not 0.
-    While,
-    /// The body with this number runs, if there is one.
-    Switch,
-}
-
 /// A graph as it was when it was given to a conditional, switch or loop.
 pub(crate) type Body = Arc<Graph>;
 
 /// The bodies of one of them.
 pub(crate) type Bodies = SmallVec<[Body; 2]>;
-
-impl ControlKind {
-    pub(crate) fn command_kind(self) -> CommandKind {
-        match self {
-            Self::If => CommandKind::If,
-            Self::While => CommandKind::While,
-            Self::Switch => CommandKind::Switch,
-        }
-    }
-
-    /// The number of the body that runs for this word.
-    pub(crate) fn choose(self, word: u32) -> usize {
-        match self {
-            Self::If | Self::While => usize::from(word == 0),
-            Self::Switch => word as usize,
-        }
-    }
-
-    /// Name of the body with this number.
-    pub(crate) fn body_name(self, number: usize) -> Cow<'static, str> {
-        match (self, number) {
-            (Self::If, 0) => "then".into(),
-            (Self::If, _) => "else".into(),
-            (Self::While, _) => "do".into(),
-            (Self::Switch, number) => number.to_string().into(),
-        }
-    }
-}
 
 impl Control {
     /// Searches the bodies. Gives, too, the first device that their commands run on, if there is one.

@@ -8,9 +8,10 @@ use smallvec::{SmallVec, smallvec};
 use wakegraph_hal::{AccessMode, Advice, CommandKind, Error, ErrorKind, Range, Result};
 
 use crate::runtime::builder::Graph;
-use crate::runtime::builder::command::{Command, Control, ControlKind, accesses};
+use crate::runtime::builder::command::{Command, Control, accesses};
 use crate::runtime::builder::memory_command::{MemoryCommand, StagedCopy, Transfer};
 use crate::runtime::builder::node::NodeBuilder;
+use crate::runtime::execution::host_control::ControlKind;
 use crate::runtime::execution::host_guard::{HostAccesses, TaskClosure, TaskOutput};
 use crate::runtime::execution::host_task::HostTask;
 use crate::runtime::resource::allocation::View;

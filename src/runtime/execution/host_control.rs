@@ -3,11 +3,11 @@
 //! Each body is an executable that users cannot submit. It is in no register of memory: the executable
 //! around it declares what the bodies use, and its run is in flight while they run.
 
+use std::borrow::Cow;
 use std::sync::Arc;
 
-use wakegraph_hal::Result;
+use wakegraph_hal::{CommandKind, Result};
 
-use crate::runtime::builder::command::ControlKind;
 use crate::runtime::execution::executable::{ExecutableHandle, ExecutableInner};
 use crate::runtime::execution::host_guard::{HostRef, Lease};
 use crate::runtime::execution::host_task::{NestedRun, TaskLease};
@@ -15,6 +15,45 @@ use crate::runtime::execution::run::Run;
 use crate::runtime::execution::run_data::RunDataType;
 use crate::runtime::execution::submit::{Waits, submit, submit_after};
 use crate::runtime::resource::allocation::View;
+
+/// The way in which a word decides between bodies.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum ControlKind {
+    /// The first body runs if the word is not 0, else the second one, if there is one.
+    If,
+    /// The only body runs as long as the word is not 0.
+    While,
+    /// The body with this number runs, if there is one.
+    Switch,
+}
+
+impl ControlKind {
+    pub(crate) fn command_kind(self) -> CommandKind {
+        match self {
+            Self::If => CommandKind::If,
+            Self::While => CommandKind::While,
+            Self::Switch => CommandKind::Switch,
+        }
+    }
+
+    /// The number of the body that runs for this word.
+    pub(crate) fn choose(self, word: u32) -> usize {
+        match self {
+            Self::If | Self::While => usize::from(word == 0),
+            Self::Switch => word as usize,
+        }
+    }
+
+    /// Name of the body with this number.
+    pub(crate) fn body_name(self, number: usize) -> Cow<'static, str> {
+        match (self, number) {
+            (Self::If, 0) => "then".into(),
+            (Self::If, _) => "else".into(),
+            (Self::While, _) => "do".into(),
+            (Self::Switch, number) => number.to_string().into(),
+        }
+    }
+}
 
 /// A conditional, switch or loop with its bodies, ready to run.
 pub(crate) struct HostControl {

@@ -9,12 +9,12 @@ use bytemuck::Pod;
 use smallvec::SmallVec;
 use wakegraph_hal::{self as hal, AccessMode, Advice, CommandKind, Error, ErrorKind, Range, Result};
 
-use crate::runtime::builder::command::ControlKind;
 use crate::runtime::builder::memory_command::{MemoryCommand, Transfer};
 use crate::runtime::builder::verbs::{NewNode, verbs};
 use crate::runtime::builder::{Graph, host_accesses};
 use crate::runtime::execution::accesses::UsedAllocation;
 use crate::runtime::execution::executable_graph::ExecutableGraph;
+use crate::runtime::execution::host_control::ControlKind;
 use crate::runtime::execution::host_guard::{HostAccesses, TaskClosure, TaskOutput};
 use crate::runtime::execution::host_task::HostTask;
 use crate::runtime::execution::run::Run;
