@@ -106,9 +106,10 @@ fn sources() -> Vec<Source> {
     sources
 }
 
-/// The string literals that begin with a kernel.
+/// The string literals that begin with a kernel. One whose name a format fills in is not written out.
 fn literals(rust: &str) -> Vec<String> {
-    rust.split("\"KERNEL(").skip(1).map(|rest| format!("KERNEL({}", literal(rest))).collect()
+    let literals = rust.split("\"KERNEL(").skip(1).filter(|rest| !rest.starts_with('{'));
+    literals.map(|rest| format!("KERNEL({}", literal(rest))).collect()
 }
 
 /// A string literal up to its end.
