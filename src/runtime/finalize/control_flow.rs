@@ -1,8 +1,6 @@
 //! Conditionals and loops: as commands of a device, or as tasks of the host.
 
 use std::borrow::Cow;
-use std::collections::HashSet;
-use std::ptr;
 use std::sync::Arc;
 
 use wakegraph_hal::{self as hal, Error, ErrorKind, MemoryKind, Result};
@@ -10,11 +8,11 @@ use wakegraph_hal::{self as hal, Error, ErrorKind, MemoryKind, Result};
 use crate::graph::Content;
 use crate::plan::{PartitionPolicy, Plan, PlanOptions};
 use crate::runtime::builder::Graph;
-use crate::runtime::builder::command::{Body, Command, Control};
+use crate::runtime::builder::command::{Body, Control};
 use crate::runtime::execution::executable::ExecutableHandle;
 use crate::runtime::execution::host_control::{ControlKind, HostControl};
 use crate::runtime::execution::host_task::HostTask;
-use crate::runtime::finalize::{self, FinalizeOptions, Source};
+use crate::runtime::finalize::{self, FinalizeOptions, Source, kernels};
 use crate::runtime::resource::buffer::Buffer;
 use crate::runtime::resource::device::Device;
 use crate::runtime::resource::host_buffer::HostBuffer;
@@ -22,7 +20,7 @@ use crate::runtime::resource::host_buffer::HostBuffer;
 /// The task that drives it from the host. Each body becomes an executable.
 pub(crate) fn host_task(control: &Control, label: String, options: &FinalizeOptions) -> Result<HostTask> {
     if options.updatable {
-        load_alternatives(control)?;
+        kernels::load_alternatives(control)?;
     }
     let control = Arc::new(host_control(control, label, options)?);
     let described = control.clone();
@@ -86,37 +84,6 @@ pub(crate) fn to_hal(control: &Control, device: &Device) -> Result<hal::Command>
         (ControlKind::While, [body]) => hal::Command::While { condition, body: body.clone() },
         _ => hal::Command::Switch { index: condition, bodies },
     })
-}
-
-/// Loads the kernels that an update may put into the bodies, so that the update need not.
-pub(super) fn load_alternatives(control: &Control) -> Result<()> {
-    let mut seen = HashSet::new();
-    let mut open: Vec<_> = control.bodies.iter().map(|body| (body, body.inner())).collect();
-    while let Some((body, graph)) = open.pop() {
-        if !seen.insert(ptr::from_ref(graph)) {
-            continue;
-        }
-        for index in 0..graph.len() {
-            match graph.content_at(index) {
-                Content::SubGraph(inner) => open.push((body, inner)),
-                Content::Command(Command::Control(inner)) => {
-                    open.extend(inner.bodies.iter().map(|body| (body, body.inner())));
-                }
-                Content::Command(command) => {
-                    let Command::Kernel { alternatives, .. } = command.while_enabled() else { continue };
-                    let Some(device) = body.find_device(graph.devices()[index]) else { continue };
-                    for kernel in &**alternatives {
-                        let loaded = kernel.on(device).map(drop);
-                        loaded.map_err(|error| {
-                            error.in_node(graph.label_at(index)).at(graph.location_at(index))
-                        })?;
-                    }
-                }
-                Content::Empty => {}
-            }
-        }
-    }
-    Ok(())
 }
 
 /// Plans the body like a graph, as one partition, and records its commands.

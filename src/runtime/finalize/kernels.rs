@@ -1,14 +1,15 @@
-//! The kernels of a graph, to be loaded beside each other before its nodes are recorded one by one.
+//! The kernels of a graph, loaded beside each other before its nodes are recorded one by one.
 
 use std::collections::HashSet;
+use std::ops::ControlFlow;
 use std::ptr;
 
 use rustc_hash::FxHashSet;
-use wakegraph_hal::DeviceId;
+use wakegraph_hal::{DeviceId, Result};
 
 use crate::graph::{self, Content};
 use crate::runtime::builder::Graph;
-use crate::runtime::builder::command::Command;
+use crate::runtime::builder::command::{Command, Control};
 use crate::runtime::resource::device::Device;
 use crate::runtime::resource::kernel::KernelRef;
 
@@ -21,7 +22,39 @@ pub(super) fn of(
     alternatives: bool,
 ) -> Vec<(KernelRef, Device)> {
     let mut found = FoundKernels { alternatives, known: FxHashSet::default(), kernels: Vec::new() };
-    let (mut open, mut seen) = (vec![(graph, nodes)], HashSet::new());
+    for_each_command(vec![(graph, nodes)], |_, _, command, device| {
+        found.add(command, device);
+        ControlFlow::<()>::Continue(())
+    });
+    found.kernels
+}
+
+/// Loads the kernels that an update may put into the bodies, so that the update need not.
+///
+/// # Errors
+/// The first of a kernel that cannot be loaded, with its node.
+pub(super) fn load_alternatives(control: &Control) -> Result<()> {
+    let bodies = control.bodies.iter().map(|body| (&**body, body.inner())).collect();
+    let failed = for_each_command(bodies, |nodes, index, command, device| {
+        let Command::Kernel { alternatives, .. } = command else { return ControlFlow::Continue(()) };
+        let failed = alternatives.iter().find_map(|kernel| kernel.on(device).err());
+        match failed {
+            Some(error) => {
+                ControlFlow::Break(error.in_node(nodes.label_at(index)).at(nodes.location_at(index)))
+            }
+            None => ControlFlow::Continue(()),
+        }
+    });
+    failed.map_or(Ok(()), Err)
+}
+
+/// Calls `visit` for each command of the graphs, of their sub-graphs and of the bodies in them: with the
+/// graph that has it, its index there, and its device. Visits each graph once, however often it occurs.
+fn for_each_command<'g, B>(
+    mut open: Vec<(&'g Graph, &'g graph::Graph<Command>)>,
+    mut visit: impl FnMut(&'g graph::Graph<Command>, usize, &'g Command, &'g Device) -> ControlFlow<B>,
+) -> Option<B> {
+    let mut seen = HashSet::new();
     while let Some((owner, nodes)) = open.pop() {
         if !seen.insert(ptr::from_ref(nodes)) {
             continue;
@@ -33,14 +66,16 @@ pub(super) fn of(
                     open.extend(control.bodies.iter().map(|body| (&**body, body.inner())));
                 }
                 Content::Command(command) => {
-                    let device = owner.find_device(nodes.devices()[index]);
-                    device.into_iter().for_each(|device| found.add(command.while_enabled(), device));
+                    let Some(device) = owner.find_device(nodes.devices()[index]) else { continue };
+                    if let ControlFlow::Break(end) = visit(nodes, index, command.while_enabled(), device) {
+                        return Some(end);
+                    }
                 }
                 Content::Empty => {}
             }
         }
     }
-    found.kernels
+    None
 }
 
 struct FoundKernels {

@@ -513,7 +513,7 @@ pub(super) fn to_hal<'c>(
         }
         Command::Control(control) => {
             if updatable {
-                control_flow::load_alternatives(control)?;
+                kernels::load_alternatives(control)?;
             }
             control_flow::to_hal(control, device).map(Cow::Owned)
         }
