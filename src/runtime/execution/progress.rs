@@ -109,6 +109,9 @@ impl Display for SubmissionProgress {
         if let Some(executable) = &self.executable {
             write!(f, "'{executable}': ")?;
         }
+        if done > 0 && done == self.partitions.len() {
+            return f.write_str("all partitions have ended");
+        }
         for (index, partition) in pending.by_ref().take(SHOWN).enumerate() {
             f.write_str(if index > 0 { ", " } else { "" })?;
             partition.write(f, &self.waits_for)?;
