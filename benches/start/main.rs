@@ -1,4 +1,4 @@
-//! What a first result costs: a process each time, from `main` to the first awaited result.
+//! Time to a first result: a process each time, from `main` to the first awaited result.
 //!
 //! | row | ours | base | limit |
 //! |---|---|---|---|
@@ -30,7 +30,7 @@ use support::Report;
 use wakegraph::Device;
 use work::Work;
 
-/// What a process has measured.
+/// Measurements of one process.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Started {
     total: Duration,

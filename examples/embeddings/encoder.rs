@@ -211,7 +211,7 @@ impl Encoder {
     /// text to the other. Returns before it has run.
     ///
     /// # Safety
-    /// So many tokens and numbers are there, in memory of the device, until the stream has got so far.
+    /// The device's memory has so many tokens and numbers at the two addresses until the work has ended.
     pub(crate) unsafe fn encode(&self, tokens: u64, to: u64, shape: Shape) -> Result<()> {
         let rows = shape.rows();
         let mut x = self.embed(tokens, shape)?;

@@ -3,7 +3,7 @@
 //! `cargo run --release -p wakegraph-cuda --example embeddings [-- REQUESTS]`, with the driver, NVRTC and
 //! cuBLAS on the library path.
 //!
-//! The encoder of `encoder.rs` launches some 150 small kernels for a text, and the launches take longer than
+//! The encoder of `encoder.rs` launches some 130 small kernels for a text, and the launches take longer than
 //! the kernels. Three services answer the same requests: the encoder alone, in `spawn_blocking` behind a
 //! semaphore; as a stream task, called in each submission; and as a native command, captured when its slot is
 //! made.
@@ -111,7 +111,7 @@ enum Way {
     Captured,
 }
 
-/// What a request writes and reads.
+/// The buffers that a request writes and reads.
 struct Slot {
     tokens: HostBuffer<u32>,
     means: HostBuffer<f32>,

@@ -56,7 +56,7 @@ impl<R: Send + 'static> BatchCallers<R> {
         Callers(Some(self.clone()))
     }
 
-    /// Resolves when nobody waits any more.
+    /// Resolves when no caller waits any more.
     pub(super) async fn all_have_left(&self) {
         // The wakers are tokio's, whose code may run under the lock.
         poll_fn(|cx| {

@@ -2,11 +2,11 @@
 //! standard library, and nothing else of the crate.
 
 pub(crate) mod attachment;
+pub(crate) mod event_log;
 pub(crate) mod fork;
 pub(crate) mod metrics;
 pub(crate) mod nvtx;
 pub(crate) mod parallel_copy;
 pub(crate) mod preparation_step;
-pub(crate) mod recorder;
 
 pub(crate) use wakegraph_hal::util::{AdaptiveSpin, OnDemand, TryOnce, console, deferred_drop, panics};

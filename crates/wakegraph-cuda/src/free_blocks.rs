@@ -61,7 +61,7 @@ impl FreeBlocks {
     /// much, a thread frees some.
     ///
     /// # Safety
-    /// What is in flight and uses the block comes before all uses by whoever gets it next.
+    /// Work in flight that uses the block comes before all uses of the allocation that gets it next.
     pub(super) unsafe fn keep(&self, address: CUdeviceptr, len: usize) {
         let too_much = self.kept.lock().keep(address, block_size(len), self.limit);
         if too_much.is_empty() {

@@ -1,12 +1,12 @@
-//! What comes before a first run, measured: kernels are compiled and loaded, memory is allocated, graphs are
+//! Steps before a first run, measured: kernels are compiled and loaded, memory is allocated, graphs are
 //! instantiated. Metrics and timelines show it.
 
 use std::time::Duration;
 
 use crate::runtime::completion::clock;
 use crate::runtime::resource::device::Device;
+use crate::util::event_log::EventLogs;
 use crate::util::preparation_step::PreparationStep;
-use crate::util::recorder::Recorders;
 
 /// A step, as recordings keep it.
 #[derive(Clone, Debug)]
@@ -21,16 +21,17 @@ pub(crate) struct Preparation {
 }
 
 /// The recordings of these steps.
-pub(crate) static PREPARATION_RECORDERS: Recorders<Preparation> = Recorders::new();
+pub(crate) static PREPARATION_LOGS: EventLogs<Preparation> = EventLogs::new();
 
-/// Does `work`, and measures it if somebody listens. `of` names what it is done with.
+/// Does `work`, and measures it if metrics or a timeline want to know. `of` names the kernel, memory or
+/// command-buffer.
 pub(crate) fn measure<T>(
     device: &Device,
     step: PreparationStep,
     of: impl FnOnce() -> String,
     work: impl FnOnce() -> T,
 ) -> T {
-    if !device.metrics().is_heard() && !PREPARATION_RECORDERS.is_recording() {
+    if !device.metrics().is_heard() && !PREPARATION_LOGS.is_recording() {
         return work();
     }
     let start = clock::now();
@@ -39,7 +40,8 @@ pub(crate) fn measure<T>(
     done
 }
 
-/// A step has ended, which took so long in nanoseconds of the runtime's clock.
+/// Tells metrics and timelines that a step has ended. `start` and `end` are nanoseconds of the runtime's
+/// clock.
 pub(super) fn note(
     device: &Device,
     step: PreparationStep,
@@ -48,8 +50,8 @@ pub(super) fn note(
     end: u64,
 ) {
     device.metrics().prepared(step, Duration::from_nanos(end.saturating_sub(start)));
-    if PREPARATION_RECORDERS.is_recording() {
+    if PREPARATION_LOGS.is_recording() {
         let device = device.selector().to_owned();
-        PREPARATION_RECORDERS.record(&Preparation { step, device, of: of(), start, end });
+        PREPARATION_LOGS.record(&Preparation { step, device, of: of(), start, end });
     }
 }

@@ -23,7 +23,7 @@ use crate::{CodeOrigin, Error, ErrorKind, Result};
 /// Kept are the outputs of NVIDIA's and AMD's run-time compilers and of Intel's compiler for Level Zero.
 /// OpenCL's drivers keep what they build themselves. A kernel is found again if its source, the options, the
 /// kind of device and the compiler's version are the same. A file that is cut short, damaged or foreign is
-/// compiled anew and replaced; so are files that cannot be read, and code that the driver refuses to load. A
+/// compiled again and replaced; so are files that cannot be read, and code that the driver refuses to load. A
 /// folder that cannot be written, as in a read-only image, serves what is there. None of this is an error:
 /// the log has a warning. Not compared are the version of Intel's compiler, which does not tell it, the
 /// updates of one version of NVIDIA's (12.4), and files that a source includes. Remove the folder when one of
@@ -130,7 +130,7 @@ pub fn get_or_compile(
 /// gives, which must not come from a cache of the process.
 ///
 /// # Errors
-/// Those of both.
+/// The errors of `load` and of the compilation.
 pub fn load_or_compile_again<C: AsRef<[u8]>, L>(
     code: &C,
     load: impl Fn(&C) -> Result<L>,

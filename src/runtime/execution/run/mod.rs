@@ -22,7 +22,7 @@ use parts::{ENQUEUED, FAILED, PartitionSlot, RunExtras, SUCCEEDED, UntilEnd, WAI
 pub(crate) use predecessor::{
     Awaited, Fence, FenceGuard, FenceHolder, GuardAhead, Predecessor, Predecessors,
 };
-pub(crate) use report::{PartitionMoments, RUN_RECORDERS, RecordedRun, RunReport, RunTrace, record_run};
+pub(crate) use report::{PartitionMoments, RUN_LOGS, RecordedRun, RunReport, RunTrace, record_run};
 use smallvec::SmallVec;
 use tokio::time::Instant;
 use waiting::Waiting;

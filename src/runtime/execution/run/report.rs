@@ -25,8 +25,8 @@ use crate::runtime::execution::template::{RunOwner, RunTemplate};
 use crate::runtime::resource::device::Device;
 use crate::sync::{AtomicU64, Ordering};
 use crate::util::console::{self, AsyncOperation};
+use crate::util::event_log::EventLogs;
 use crate::util::nvtx::{self, NvtxRange, NvtxThreadRange};
-use crate::util::recorder::Recorders;
 
 const RUN: &str = "wakegraph::run";
 const PARTITION: &str = "wakegraph::partition";
@@ -101,7 +101,7 @@ impl RunTrace {
                 || span_enabled!(target: PARTITION, Level::TRACE, run)
                 || span_enabled!(target: HOST_TASK, Level::DEBUG, run)
                 || console::has_listener()))
-            || RUN_RECORDERS.is_recording()
+            || RUN_LOGS.is_recording()
             || nvtx::has_listener()
     }
 
@@ -120,7 +120,7 @@ impl RunTrace {
             partitions = partitions.len(),
             executable
         );
-        let (operations, is_recording) = (console::has_listener(), RUN_RECORDERS.is_recording());
+        let (operations, is_recording) = (console::has_listener(), RUN_LOGS.is_recording());
         let mut traces: Vec<PartitionTrace> = Vec::with_capacity(partitions.len());
         for (index, partition) in partitions.iter().enumerate() {
             let device = partition.device().map_or("host", |device| device.selector());
@@ -335,15 +335,15 @@ fn list(partitions: &[u32]) -> String {
 pub(crate) type RecordedRun = (Arc<Run>, Arc<RunTrace>);
 
 /// The recordings of runs.
-pub(crate) static RUN_RECORDERS: Recorders<RecordedRun> = Recorders::new();
+pub(crate) static RUN_LOGS: EventLogs<RecordedRun> = EventLogs::new();
 
 /// Has the recordings that are on keep a run, which is about to start. It is not reused meanwhile.
 pub(crate) fn record_run(run: &Arc<Run>) {
     if run.is_traced()
-        && RUN_RECORDERS.is_recording()
+        && RUN_LOGS.is_recording()
         && let Some(trace) = run.trace()
     {
-        RUN_RECORDERS.record(&(run.clone(), trace.clone()));
+        RUN_LOGS.record(&(run.clone(), trace.clone()));
     }
 }
 

@@ -46,10 +46,10 @@ use crate::runtime::completion::clock;
 use crate::runtime::execution::host_task::PollMoments;
 use crate::runtime::execution::labels::Labels;
 use crate::runtime::execution::profile::{Clocks, DeviceClock};
-use crate::runtime::execution::run::{PartitionMoments, RUN_RECORDERS, RecordedRun, Run, RunTrace};
-use crate::runtime::resource::preparation::{PREPARATION_RECORDERS, Preparation};
+use crate::runtime::execution::run::{PartitionMoments, RUN_LOGS, RecordedRun, Run, RunTrace};
+use crate::runtime::resource::preparation::{PREPARATION_LOGS, Preparation};
+use crate::util::event_log::EventLog;
 pub use crate::util::preparation_step::PreparationStep;
-use crate::util::recorder::Recorder;
 
 /// A record of what ran when, on the host and on all devices, on one clock.
 ///
@@ -91,7 +91,7 @@ pub struct Timeline {
     pub in_flight: Vec<(Duration, u64)>,
     /// Bytes of device memory of the executables in flight, from each of these times on.
     pub memory: Vec<(Duration, u64)>,
-    /// What was prepared for first runs, in the order in which it ended.
+    /// The steps before first runs, in the order in which they ended.
     pub preparations: Vec<TimelinePreparation>,
     /// Length of the recording.
     pub length: Duration,
@@ -153,7 +153,7 @@ pub struct TimelinePartition {
 #[derive(Clone, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub struct TimelinePreparation {
-    /// What was done.
+    /// The step.
     pub step: PreparationStep,
     /// The name that opens its device.
     pub device: String,
@@ -193,8 +193,8 @@ pub struct TimelineSpan {
 #[derive(Debug)]
 #[must_use = "it records until it is finished or dropped"]
 pub struct TimelineRecording {
-    runs: Arc<Recorder<RecordedRun>>,
-    preparations: Arc<Recorder<Preparation>>,
+    runs: Arc<EventLog<RecordedRun>>,
+    preparations: Arc<EventLog<Preparation>>,
     /// In nanoseconds of the runtime's clock.
     start: u64,
 }
@@ -205,7 +205,7 @@ impl Timeline {
     ///
     /// While one is on, runs are not reused, so each submission allocates. Otherwise this costs nothing.
     pub fn record() -> TimelineRecording {
-        let (runs, preparations) = (RUN_RECORDERS.start(), PREPARATION_RECORDERS.start());
+        let (runs, preparations) = (RUN_LOGS.start(), PREPARATION_LOGS.start());
         TimelineRecording { start: clock::now(), runs, preparations }
     }
 
@@ -251,8 +251,8 @@ impl TimelineRecording {
     }
 
     fn stop(&self) {
-        RUN_RECORDERS.stop(&self.runs);
-        PREPARATION_RECORDERS.stop(&self.preparations);
+        RUN_LOGS.stop(&self.runs);
+        PREPARATION_LOGS.stop(&self.preparations);
     }
 }
 

@@ -16,8 +16,8 @@ use crate::runtime::resource::preparation::note;
 use crate::util::preparation_step::PreparationStep;
 
 /// Compiles kernels for devices and loads them, beside each other on all cores, before a service opens its
-/// port. A graph that launches them is finalized without a compiler then. Arguments of the calls are of no
-/// importance, and buffers may be empty.
+/// port. A graph that launches them is finalized without a compiler then. The arguments do
+/// not matter, and buffers may be empty.
 ///
 /// Blocks until all are loaded. With a [`KernelCache`](super::KernelCache), this is also how to fill its
 /// folder for an image. What a device compiles at the first run only, as some of OpenCL do, it still has to:
@@ -57,7 +57,7 @@ pub fn compile_all<'d, C: Into<KernelCall>>(
     })
 }
 
-/// Loads a kernel on a device, and says what that takes.
+/// Loads a kernel on a device, and measures it.
 pub(super) fn load(device: &Device, desc: &KernelDesc<'_>) -> Result<LoadedKernel> {
     let start = clock::now();
     let kernel = device.observe(device.hal().create_kernel(desc))?;
@@ -77,7 +77,7 @@ pub(super) fn load(device: &Device, desc: &KernelDesc<'_>) -> Result<LoadedKerne
 }
 
 /// Loads kernels on their devices, on as many threads as the process can run at a time. One that cannot be
-/// loaded stays so: whoever needs it tries again, and gets the error.
+/// loaded is left: the next use of it tries again, and gets the error.
 pub(crate) fn load_all(kernels: &[(KernelRef, Device)]) {
     let unloaded: Vec<_> =
         kernels.iter().filter(|(kernel, device)| kernel.place(device).get().is_none()).collect();

@@ -21,7 +21,7 @@ use crate::Priority;
 pub struct MemoryStream<C: StreamContext> {
     stream: DriverStream<C>,
     /// The number of allocations on the stream so far. It is raised after the allocation is on the stream and
-    /// before the memory is given away, so whoever has the memory sees it counted.
+    /// before the caller gets the memory, so each thread that has the memory sees it counted.
     allocations: AtomicU64,
     /// The first of them that are known to be there and cleared.
     ready: AtomicU64,

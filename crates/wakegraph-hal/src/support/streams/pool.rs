@@ -1,7 +1,7 @@
 //! The streams of a device, which its queues borrow.
 //!
-//! What runs at once needs streams, what merely exists does not, and a stream takes memory of the device:
-//! 451 KiB on an H200. So a queue has a stream only while something of the queue is in flight.
+//! Work that runs at once needs streams, queues that merely exist do not, and a stream takes memory of the
+//! device: 451 KiB on an H200. So a queue has a stream only while something of the queue is in flight.
 //!
 //! - A queue keeps its stream until everything that it has enqueued has ended: the stream keeps the order.
 //!   After that the next enqueue has nothing to come after, and may go to any stream.
@@ -38,7 +38,7 @@ struct Streams<C: StreamContext> {
     common: Mutex<Option<Arc<DriverStream<C>>>>,
     /// The number of other streams.
     made: AtomicUsize,
-    /// Those that are [listed](LISTED), the one that was used last at the end.
+    /// The [listed](LISTED) streams, the one that was used last at the end.
     idle: Mutex<Vec<Arc<PooledStream<C>>>>,
 }
 
@@ -231,7 +231,7 @@ impl<C: StreamContext> StreamBorrower<C> {
 }
 
 impl<C: StreamContext> Drop for StreamBorrower<C> {
-    /// What nobody has seen end goes on. Nothing is ordered by this queue any more.
+    /// Work in flight goes on. The queue orders nothing behind it any more.
     fn drop(&mut self) {
         let state = self.state.lock();
         if state.in_flight > 0 {
@@ -242,8 +242,8 @@ impl<C: StreamContext> Drop for StreamBorrower<C> {
 
 /// The stream of a queue, for one enqueue.
 ///
-/// Unless its turn is given back, the queue keeps the stream for good: something may be in flight there whose
-/// end nobody is going to see.
+/// Unless its turn is given back, the queue keeps the stream for good: work may be in flight there whose
+/// end no poll is going to see.
 #[derive(Debug)]
 pub struct BorrowedStream<C: StreamContext> {
     /// The stream.
