@@ -171,7 +171,7 @@ static OTHER_RAN: AtomicBool = AtomicBool::new(false);
 static HELPED: AtomicUsize = AtomicUsize::new(0);
 
 kernel! {
-    /// The first work-item takes until another kernel has run, the others take for ever.
+    /// The first work-item keeps its worker until another kernel has run. There is no end to the others.
     fn waits_for_other(x: &mut [u8]) {
         each: |i, x| {
             *x = 1;
@@ -199,7 +199,9 @@ fn other_commands_get_workers_between_blocks() {
     in_both_runtimes(|| async {
         OTHER_RAN.store(false, Ordering::Relaxed);
         HELPED.store(0, Ordering::Relaxed);
-        let device = workers(2);
+        // The first work-item takes one worker away, and the owner of the launch stays with it: if these are not the
+        // same, it is the third that is free between its blocks.
+        let device = workers(3);
         let long = one(&device, waits_for_other(device.buffer(MANY).unwrap()), Range::linear(MANY));
         let short = one(&device, other(device.buffer(1).unwrap()), Range::linear(1));
         let submission = long.submit();
