@@ -199,8 +199,8 @@ fn other_commands_get_workers_between_blocks() {
     in_both_runtimes(|| async {
         OTHER_RAN.store(false, Ordering::Relaxed);
         HELPED.store(0, Ordering::Relaxed);
-        // The first work-item takes one worker away, and the owner of the launch stays with it: if these are not the
-        // same, it is the third that is free between its blocks.
+        // The first work-item takes one worker away, and the owner of the launch stays with it. If these are
+        // not the same, the third one is free between its blocks.
         let device = workers(3);
         let long = one(&device, waits_for_other(device.buffer(MANY).unwrap()), Range::linear(MANY));
         let short = one(&device, other(device.buffer(1).unwrap()), Range::linear(1));
