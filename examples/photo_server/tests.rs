@@ -151,7 +151,7 @@ async fn photos_come_out_as_they_should() {
             eprintln!("{name} is left out: its driver has no hardware, and computes nothing");
             continue;
         }
-        let router = router(device, tones.clone(), Options::default());
+        let router = router(device, tones.clone(), options());
         for (upload, expected) in &photos {
             let request = Request::post("/photo").body(upload.clone().into()).unwrap();
             let (status, answer) = ask(&router, request).await;
