@@ -267,9 +267,12 @@ impl ExecutableState {
             }
             return self.last.take();
         }
-        // Runs end in order, so the oldest is the likeliest; one that is still referred to goes
-        // to the back.
+        // Runs end in order: none has before the oldest. One that has ended and is still referred to goes to
+        // the back.
         for _ in 0..self.spare.len().min(8) {
+            if !self.spare.front()?.has_ended() {
+                break;
+            }
             let mut oldest = self.spare.pop_front()?;
             if reuse(&mut oldest) {
                 return Some(oldest);
