@@ -17,14 +17,14 @@ mod support;
 use std::future::Future;
 use std::hint::black_box;
 use std::process::ExitCode;
-use std::sync::{Arc, Condvar, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 
+use support::barrier::Barrier;
 use support::counting::{self, Counting};
 use support::handoff::WorkerPool;
 use support::{Contender, Report, Row};
 use tokio::runtime::Runtime;
 use wakegraph::backend::host::{self, HostOptions};
-use wakegraph::kernel::RawKernel;
 use wakegraph::memory::{Layout, RectCopy};
 use wakegraph::{Device, ExecutableGraph, Graph, Range, Submission};
 
@@ -62,36 +62,12 @@ fn main() -> ExitCode {
     report.finish()
 }
 
-/// Closed until opened; what is behind it stays in flight.
-#[derive(Clone, Default)]
-struct Barrier(Arc<(Mutex<bool>, Condvar)>);
-
-impl Barrier {
-    fn open(&self) {
-        *self.0.0.lock().unwrap_or_else(PoisonError::into_inner) = true;
-        self.0.1.notify_all();
-    }
-
-    fn pass(&self) {
-        let open = self.0.0.lock().unwrap_or_else(PoisonError::into_inner);
-        drop(self.0.1.wait_while(open, |open| !*open).unwrap_or_else(PoisonError::into_inner));
-    }
-}
-
 fn in_flight(report: &mut Report, runtime: &Runtime, device: &Device, pool: &WorkerPool) {
     if !report.wants("in_flight_bytes") {
         return;
     }
     let barrier = Barrier::default();
-    let waits = barrier.clone();
-    let kernel = RawKernel::new("wait").writes::<u32>("x").host(move |_, _| {
-        waits.pass();
-        Ok(())
-    });
-    let data = device.buffer::<u32>(16).expect("a small buffer");
-    let mut graph = Graph::new(device);
-    graph.launch(kernel.call().memory::<u32>(&data), Range::linear(16));
-    let exec = graph.finalize().expect("a valid graph");
+    let exec = barrier.executable(device);
 
     let ours = runtime.block_on(async {
         let mut submissions: Vec<Submission> = Vec::with_capacity(IN_FLIGHT);

@@ -17,13 +17,12 @@ mod support;
 use std::future::Future;
 use std::pin::Pin;
 use std::process::ExitCode;
-use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::time::Duration;
 
+use support::barrier::Barrier;
 use support::counting::{self, Counting};
 use support::{Report, cpu};
 use wakegraph::backend::host::{self, HostOptions};
-use wakegraph::kernel::RawKernel;
 use wakegraph::service::{ExecutableCache, ExecutablePool};
 use wakegraph::testing::{FakeDevice, FakeOptions, FakeTiming};
 use wakegraph::{Device, ExecutableGraph, Graph, Range, Submission};
@@ -99,37 +98,9 @@ async fn executables(count: usize) -> i64 {
     held()
 }
 
-/// Keeps the kernels that pass it waiting until it is opened.
-#[derive(Clone, Default)]
-struct Barrier(Arc<(Mutex<bool>, Condvar)>);
-
-impl Barrier {
-    fn open(&self) {
-        *self.0.0.lock().unwrap_or_else(PoisonError::into_inner) = true;
-        self.0.1.notify_all();
-    }
-
-    fn pass(&self) {
-        let open = self.0.0.lock().unwrap_or_else(PoisonError::into_inner);
-        drop(self.0.1.wait_while(open, |open| !*open).unwrap_or_else(PoisonError::into_inner));
-    }
-}
-
-fn waiting_executable(device: &Device, barrier: &Barrier) -> ExecutableGraph {
-    let waits = barrier.clone();
-    let kernel = RawKernel::new("wait").writes::<u32>("x").host(move |_, _| {
-        waits.pass();
-        Ok(())
-    });
-    let data = device.buffer::<u32>(ELEMENTS).expect("a small buffer");
-    let mut graph = Graph::new(device);
-    graph.launch(kernel.call().memory::<u32>(&data), Range::linear(ELEMENTS));
-    graph.finalize().expect("a valid graph")
-}
-
 async fn in_flight(count: usize) -> i64 {
     let (devices, barrier) = ([(); 4].map(|()| host_device()), Barrier::default());
-    let all: Vec<_> = (0..40).map(|index| waiting_executable(&devices[index % 4], &barrier)).collect();
+    let all: Vec<_> = (0..40).map(|index| barrier.executable(&devices[index % 4])).collect();
     let submissions: Vec<Submission> = (0..count).map(|index| all[index % all.len()].submit()).collect();
     let bytes = held();
     barrier.open();

@@ -13,6 +13,7 @@
 #![allow(dead_code, unreachable_pub, reason = "every benchmark uses a part of it")]
 #![allow(clippy::print_stdout, reason = "a benchmark prints its results")]
 
+pub mod barrier;
 pub mod counting;
 pub mod cpu;
 pub mod handoff;
