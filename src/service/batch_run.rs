@@ -10,7 +10,7 @@ use futures::future::{BoxFuture, Either, select};
 use tokio::runtime::Handle;
 use wakegraph_hal::{Error, ErrorKind, Result};
 
-use crate::service::callers::{BatchCallers, Callers};
+use crate::service::callers::{BatchCallers, Callers, LoneCaller};
 use crate::service::deadline::Deadline;
 use crate::service::item_queue::{Batch, BatchRunner, Caller, ItemQueue, drop_items};
 use crate::service::pool::ExecutablePool;
@@ -34,8 +34,12 @@ where
     fn run_alone(&self, item: I, deadline: Option<Deadline>) -> Result<BoxFuture<'static, Result<R>>, I> {
         let Some(slot) = self.pool.try_made() else { return Err(item) };
         let (run, slot) = (self.run.clone(), slot.with_deadline(deadline));
-        let results = run_batch(move || run(slot, vec![item], Callers::alone()), 1);
-        Ok(results.map(|results| results?.pop().ok_or_else(|| wrong_count(0, 1))).boxed())
+        Ok(async move {
+            let caller = Arc::new(LoneCaller);
+            let mut results = run_batch(|| run(slot, vec![item], caller.view()), 1).await?;
+            results.pop().ok_or_else(|| wrong_count(0, 1))
+        }
+        .boxed())
     }
 
     fn spawn_puller(self: Arc<Self>, queue: Arc<ItemQueue<I, R>>, runtime: &Handle) {

@@ -563,3 +563,62 @@ fn a_batch_sees_which_callers_have_left() {
         });
     });
 }
+
+#[test]
+fn work_that_outlives_its_batch_sees_nobody_wait() {
+    must_end(|| {
+        let (kept, keeps) = (Arc::new(Mutex::new(None)), Arc::new(Mutex::new(None)));
+        let keep = keeps.clone();
+        let (device, _control) = manual("fake");
+        let pool = pool(&device, 1);
+        let batcher = pool.batcher().build_with_callers(
+            async move |_slot: PoolGuard<usize>, items: Vec<u32>, callers: Callers| {
+                *keep.lock() = Some(callers);
+                std::future::pending::<()>().await;
+                Ok(items)
+            },
+        );
+        let mut call = Box::pin({
+            let batcher = batcher.clone();
+            async move { batcher.call(1).await }
+        });
+        run(async {
+            assert!(poll_once(&mut call).is_pending());
+            while keeps.lock().is_none() {
+                tokio::task::yield_now().await;
+            }
+            let callers = keeps.lock().take().unwrap();
+            assert!(callers.is_waiting(0) && !callers.is_waiting(1));
+            *kept.lock() = Some(callers);
+        });
+        // The runtime of the batch is gone.
+        assert!(run(call).is_err());
+        assert!(!kept.lock().as_ref().unwrap().is_waiting(0));
+    });
+}
+
+#[test]
+fn nobody_waits_for_an_item_that_ran_alone_and_has_left() {
+    must_end(|| {
+        run(async {
+            let (device, _control) = manual("fake");
+            let pool = pool(&device, 1);
+            pool.warm_up().await.unwrap();
+            let kept = Arc::new(Mutex::new(None));
+            let keep = kept.clone();
+            let batcher = pool.batcher().build_with_callers(
+                async move |_slot: PoolGuard<usize>, items: Vec<u32>, callers: Callers| {
+                    *keep.lock() = Some(callers);
+                    std::future::pending::<()>().await;
+                    Ok(items)
+                },
+            );
+            let mut call = Box::pin(batcher.call(1));
+            assert!(poll_once(&mut call).is_pending());
+            let callers = kept.lock().take().unwrap();
+            assert!(callers.is_waiting(0));
+            drop(call);
+            assert!(!callers.is_waiting(0));
+        });
+    });
+}
