@@ -135,7 +135,7 @@ impl<T: Send + 'static, I: Send + 'static> BatcherBuilder<T, I> {
         let Self { pool, limits, queue, max_delay } = self;
         let name = pool.inner.name.clone();
         let runner = Arc::new(PoolRunner { pool, run });
-        Batcher { queue: Arc::new(ItemQueue::new(&name, limits, queue, max_delay, runner)) }
+        Batcher { queue: Arc::new(ItemQueue::new(name, limits, queue, max_delay, runner)) }
     }
 }
 

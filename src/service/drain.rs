@@ -21,15 +21,15 @@ use crate::util::panics;
 ///   [says so](Self::work_left). The total order of sequentially consistent accesses gives this to the
 ///   counter.
 pub(super) struct Drain {
-    /// The owner in words, for errors.
-    owner: &'static str,
+    /// The owner with its name, for errors.
+    owner: String,
     is_closed: AtomicBool,
     changed: Notify,
 }
 
 impl Drain {
-    pub(super) fn new(owner: &'static str) -> Self {
-        Self { owner, is_closed: AtomicBool::new(false), changed: Notify::new() }
+    pub(super) fn new(owner: impl Into<String>) -> Self {
+        Self { owner: owner.into(), is_closed: AtomicBool::new(false), changed: Notify::new() }
     }
 
     /// Closes the owner.

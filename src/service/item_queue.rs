@@ -27,7 +27,7 @@ use crate::util::panics;
 /// The queue of a batcher, without the types of its pool and closure.
 pub(super) struct ItemQueue<I, R> {
     /// Name of the pool, for errors.
-    pool: String,
+    pool: Arc<str>,
     limits: BatchLimits<I>,
     /// Number of items that may wait.
     bound: usize,
@@ -102,7 +102,7 @@ pub(super) struct Batch<I, R> {
 
 impl<I, R> ItemQueue<I, R> {
     pub(super) fn new(
-        pool: &str,
+        pool: Arc<str>,
         limits: BatchLimits<I>,
         bound: usize,
         max_delay: Duration,
@@ -110,16 +110,16 @@ impl<I, R> ItemQueue<I, R> {
     ) -> Self {
         let state = ItemQueueState { items: FairQueue::default(), is_pulled: false, batches: 0 };
         Self {
-            pool: pool.to_owned(),
             limits,
             bound,
             max_delay,
             keys: RandomState::new(),
-            metrics: QueueMetrics::new("batcher", pool),
+            metrics: QueueMetrics::new("batcher", &pool),
             runner,
-            drain: Drain::new("batcher"),
+            drain: Drain::new(format!("batcher of the pool '{pool}'")),
             state: Mutex::new(state),
             more: Notify::new(),
+            pool,
         }
     }
 
@@ -169,7 +169,8 @@ impl<I, R> ItemQueue<I, R> {
     /// [`Overloaded`](ErrorKind::Overloaded) if the queue is full.
     fn admit(&self, state: &ItemQueueState<I, R>) -> Result<Option<Handle>> {
         if state.items.len() >= self.bound {
-            return Err(Error::new(ErrorKind::Overloaded, "the queue of the batcher is full")
+            let why = format!("the queue of the batcher of the pool '{}' is full", self.pool);
+            return Err(Error::new(ErrorKind::Overloaded, why)
                 .help("try again later, or give the pool more slots or the batcher a longer queue"));
         }
         if state.is_pulled {
@@ -308,14 +309,14 @@ impl<I, R> ItemQueue<I, R> {
 
     /// The error of an item whose time is over before it is in a batch.
     pub(super) fn late_in_queue(&self) -> Error {
-        let why = "the deadline passed while the item waited for its batch in a slot of the pool";
-        self.with_what_is_left(exceeded(format!("{why} `{}`", self.pool)))
+        let why = "the deadline passed while the item waited for a batch of the pool";
+        self.with_what_is_left(exceeded(format!("{why} '{}'", self.pool)))
     }
 
     /// The error of a caller who stops waiting while the batch runs.
     pub(super) fn late_in_batch(&self) -> Error {
-        let why = "the deadline passed while the batch of the item ran in a slot of the pool";
-        self.with_what_is_left(exceeded(format!("{why} `{}`", self.pool)))
+        let why = "the deadline passed while the item's batch ran in a slot of the pool";
+        self.with_what_is_left(exceeded(format!("{why} '{}'", self.pool)))
     }
 
     fn with_what_is_left(&self, error: Error) -> Error {

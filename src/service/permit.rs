@@ -44,7 +44,7 @@ impl Slot {
 
 /// State that all handles, guards and waiting requests of a pool share.
 pub(super) struct PoolInner<T> {
-    pub(super) name: String,
+    pub(super) name: Arc<str>,
     pub(super) make: Box<MakeSlot<T>>,
     /// Number of requests that may wait.
     pub(super) queue: usize,
@@ -151,7 +151,8 @@ impl<T> PoolInner<T> {
         self.metrics.refused();
         let help = "`acquire` waits for one while the pool's queue has room; try again later, or give the pool \
                     more slots or a longer queue";
-        Error::new(ErrorKind::Overloaded, "no slot of the pool is free").help(help)
+        let why = format!("no slot of the pool '{}' is free", self.name);
+        Error::new(ErrorKind::Overloaded, why).help(help)
     }
 
     /// Takes a free slot, unless requests wait.

@@ -87,7 +87,7 @@ pub struct ExecutablePool<T> {
 #[derive(Clone, Debug)]
 #[must_use = "a builder does nothing until `build`"]
 pub struct PoolBuilder {
-    name: Option<String>,
+    name: Option<Arc<str>>,
     places: Vec<(Option<Device>, usize)>,
     queue: usize,
     memory_limit: Option<u64>,
@@ -112,7 +112,7 @@ impl PoolBuilder {
     /// Names the pool in metrics; `pool` unless set. Executables that the pool's closure finalizes have this
     /// name, too, unless [their options](crate::FinalizeOptions::name) name them. Those that other threads
     /// finalize for it, as a cache in a slot does, have none.
-    pub fn name(mut self, name: impl Into<String>) -> Self {
+    pub fn name(mut self, name: impl Into<Arc<str>>) -> Self {
         self.name = Some(name.into());
         self
     }
@@ -127,11 +127,11 @@ impl PoolBuilder {
             (self.skip_stalled, SlotTable::new(self.places, self.memory_limit, self.skip_stalled));
         let state = Mutex::new(PoolState::new(table));
         let (queue, keys) = (self.queue, RandomState::new());
-        let of_executables: Option<Arc<str>> = self.name.as_deref().map(Arc::from);
+        let of_executables = self.name.clone();
+        let make = Box::new(move |slot: &Slot| with_default_name(of_executables.as_ref(), || make(slot)));
         let name = self.name.unwrap_or_else(|| "pool".into());
         let metrics = QueueMetrics::new("pool", &name);
-        let make = Box::new(move |slot: &Slot| with_default_name(of_executables.as_ref(), || make(slot)));
-        let drain = Drain::new("pool");
+        let drain = Drain::new(format!("pool '{name}'"));
         let inner = PoolInner { name, make, queue, skips_stalled, keys, metrics, drain, state };
         let pool = ExecutablePool { inner: Arc::new(inner) };
         pool.inner.listen_to(&devices);
@@ -160,8 +160,8 @@ setters! {
         ///
         /// Requests then get slots of the other devices, or wait for one of these. If all devices hang,
         /// requests that wait and those that come fail with [`Unavailable`](crate::ErrorKind::Unavailable) at
-        /// once. A device whose work has ended after all is used again. Slots for which the closure chooses
-        /// the device are passed over together, if a device of one of them hangs.
+        /// once. A device whose work has ended after all is used again. Where the closure chooses the devices, a
+        /// slot is passed over if one of its own hangs. `warm_up` leaves slots on a device that hangs for later.
         skip_stalled: bool,
     }
 }
@@ -298,8 +298,9 @@ impl<T: Send + 'static> ExecutablePool<T> {
         for _ in 0..self.status().slots.max(1) {
             let Some(permit) = self.inner.take_unmade()? else { break };
             let mut permit = permit.make().await?;
+            // Slots of other devices may fit, or work.
             if !permit.is_usable() {
-                break;
+                continue;
             }
             run(PoolGuard::new(permit)).await?;
         }
@@ -467,7 +468,7 @@ async fn acquire<T: Send + 'static>(pool: &Arc<PoolInner<T>>, ask: &mut Ask) -> 
 fn late<T>(pool: &PoolInner<T>) -> Error {
     let name = &pool.name;
     let error =
-        exceeded(format!("the deadline passed while the request waited for a slot of the pool `{name}`"));
+        exceeded(format!("the deadline passed while the request waited for a slot of the pool '{name}'"));
     pool.what_is_left().map_or(error.clone(), |left| error.with_note(&left))
 }
 

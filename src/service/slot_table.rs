@@ -25,8 +25,8 @@ pub(super) struct SlotTable<T> {
 struct Place<T> {
     /// None if the closure chooses it, or if it is lost.
     device: Option<Device>,
-    /// Devices that the closure has chosen so far, if the pool skips those that hang.
-    chosen: Vec<Device>,
+    /// The devices of each slot so far for which the closure has chosen them, if the pool skips those that hang.
+    chosen: Vec<Box<[Device]>>,
     is_lost: bool,
     /// Slots that there are: free, in use or yet to be made.
     slots: usize,
@@ -128,6 +128,11 @@ impl<T> Made<T> {
         if runs.failure.is_some() { None } else { self.executable.guard_of_memory_since(self.since) }
     }
 
+    /// Whether a watchdog has found work on one of its devices that does not end.
+    fn hangs(&self) -> bool {
+        self.executable.devices().any(Device::is_stalled)
+    }
+
     /// Device memory: each allocation, with its bytes.
     pub(super) fn memory(&self) -> impl Iterator<Item = (ResourceId, u64)> {
         self.executable.device_memory()
@@ -176,31 +181,38 @@ impl<T> SlotTable<T> {
         if !self.skips_stalled || place.device.is_some() {
             return Vec::new();
         }
-        let is_known = |device: &&Device| place.chosen.iter().any(|known| known.id() == device.id());
-        let new: Vec<_> = executable.devices().filter(|device| !is_known(device)).cloned().collect();
-        place.chosen.extend_from_slice(&new);
+        let ids = |devices: &[Device]| devices.iter().map(Device::id).collect::<Vec<_>>();
+        let devices: Box<[Device]> = executable.devices().cloned().collect();
+        if place.chosen.iter().any(|known| ids(known) == ids(&devices)) {
+            return Vec::new();
+        }
+        let is_known = |device: &&Device| place.devices().any(|known| known.id() == device.id());
+        let new = devices.iter().filter(|device| !is_known(device)).cloned().collect();
+        place.chosen.push(devices);
         new
     }
 
     /// A slot that is free.
     pub(super) fn take(&mut self) -> Option<Claim<T>> {
         let limit = self.memory_limit;
-        self.take_from(|place| {
-            let idle = place.idle.pop().map(|(index, made)| (index, Some(made)));
+        self.take_from(|place, takes_hanging| {
+            let idle = place.take_idle(takes_hanging).map(|(index, made)| (index, Some(made)));
             idle.or_else(|| Some((place.start_making(limit)?, None)))
         })
     }
 
     /// A slot that is free and does not have to be made first.
     pub(super) fn take_made(&mut self) -> Option<Claim<T>> {
-        self.take_from(|place| place.idle.pop().map(|(index, made)| (index, Some(made))))
+        self.take_from(|place, takes_hanging| {
+            place.take_idle(takes_hanging).map(|(index, made)| (index, Some(made)))
+        })
     }
 
     /// A slot of the first place that has one, and whose device does not hang. Of one that hangs if no other
     /// place has one, unless the pool skips those.
     fn take_from(
         &mut self,
-        mut take: impl FnMut(&mut Place<T>) -> Option<(usize, Option<Box<Made<T>>>)>,
+        mut take: impl FnMut(&mut Place<T>, bool) -> Option<(usize, Option<Box<Made<T>>>)>,
     ) -> Option<Claim<T>> {
         let rounds: &[bool] = match self.skips_stalled {
             true => &[false],
@@ -210,7 +222,7 @@ impl<T> SlotTable<T> {
         for &takes_hanging in rounds {
             for (number, place) in self.places.iter_mut().enumerate() {
                 if (takes_hanging || !place.hangs())
-                    && let Some((index, made)) = take(place)
+                    && let Some((index, made)) = take(place, takes_hanging)
                 {
                     return Some(Claim { place: number, index, made, is_lost: false });
                 }
@@ -219,10 +231,11 @@ impl<T> SlotTable<T> {
         None
     }
 
-    /// A slot that has to be made.
+    /// A slot that has to be made, on a device that is not to be skipped.
     pub(super) fn take_unmade(&mut self) -> Option<Claim<T>> {
-        let limit = self.memory_limit;
-        self.places.iter_mut().enumerate().find_map(|(place, state)| {
+        let (limit, skips) = (self.memory_limit, self.skips_stalled);
+        let mut places = self.places.iter_mut().enumerate().filter(|(_, place)| !(skips && place.hangs()));
+        places.find_map(|(place, state)| {
             Some(Claim { place, index: state.start_making(limit)?, made: None, is_lost: false })
         })
     }
@@ -253,8 +266,9 @@ impl<T> SlotTable<T> {
     /// Whether a slot that is given back can go to the next request as it is: no device is gone, and its own
     /// is not to be skipped.
     pub(super) fn can_hand_over(&self, claim: &Claim<T>) -> bool {
-        let is_skipped = self.skips_stalled && self.places[claim.place].hangs();
-        claim.made.is_some() && self.loss.is_none() && !claim.is_lost && !is_skipped
+        let is_skipped = |made: &Made<T>| self.skips_stalled && made.hangs();
+        let is_usable = claim.made.as_deref().is_some_and(|made| !is_skipped(made));
+        is_usable && self.loss.is_none() && !claim.is_lost
     }
 
     /// Takes a slot back. Returns it if it is no longer needed.
@@ -295,8 +309,8 @@ impl<T> SlotTable<T> {
                 self.slots -= place.unmade.len();
                 place.unmade.clear();
             }
-            let lost = place.chosen.extract_if(.., |device| device.loss().is_some());
-            dropped.devices.extend(lost);
+            let is_lost = |devices: &mut Box<[Device]>| devices.iter().any(|device| device.loss().is_some());
+            dropped.devices.extend(place.chosen.extract_if(.., is_lost).flatten());
             let is_lost = place.is_lost;
             for (_, made) in place.idle.extract_if(.., |(_, made)| is_lost || made.loss().is_some()) {
                 place.slots -= 1;
@@ -326,7 +340,7 @@ impl<T> SlotTable<T> {
             return None;
         }
         let error = Error::new(ErrorKind::Unavailable, "each device of the pool hangs").help(
-            "the pool uses a device again when its work has ended; meanwhile, one on another device serves",
+            "the pool uses a device again when its work has ended; meanwhile, send requests to a pool on another device",
         );
         let cause = with_slots.find_map(|place| place.devices().find_map(Device::stalled));
         Some(cause.map_or(error.clone(), |cause| error.caused_by(cause)))
@@ -356,13 +370,29 @@ impl<T> SlotTable<T> {
 }
 
 impl<T> Place<T> {
-    /// Whether a watchdog has found work on the device that does not end.
+    /// Whether a watchdog has found work on the device that does not end; where the closure chooses, on a device of
+    /// each slot so far.
     fn hangs(&self) -> bool {
-        self.devices().any(Device::is_stalled)
+        match &self.device {
+            Some(device) => device.is_stalled(),
+            None => {
+                let hangs = |devices: &Box<[Device]>| devices.iter().any(Device::is_stalled);
+                !self.chosen.is_empty() && self.chosen.iter().all(hangs)
+            }
+        }
     }
 
     fn devices(&self) -> impl Iterator<Item = &Device> {
-        self.device.iter().chain(&self.chosen)
+        self.device.iter().chain(self.chosen.iter().flatten())
+    }
+
+    /// The free slot that was used last, and that does not hang unless those are taken, too.
+    fn take_idle(&mut self, takes_hanging: bool) -> Option<(usize, Box<Made<T>>)> {
+        if takes_hanging {
+            return self.idle.pop();
+        }
+        let found = self.idle.iter().rposition(|(_, made)| !made.hangs())?;
+        Some(self.idle.remove(found))
     }
 
     /// A slot to make, if its memory fits beside that of the others.

@@ -189,7 +189,7 @@ fn a_batch_runs_without_items_whose_time_is_over() {
         let [first, late, last] = calls;
         assert_eq!((first.await.unwrap().unwrap(), last.await.unwrap().unwrap()), (1, 3));
         let late = late.await.unwrap().unwrap_err();
-        assert_late(&late, "while the item waited for its batch in a slot of the pool `pool`");
+        assert_late(&late, "while the item waited for a batch of the pool 'pool'");
         assert_late(&late, "items waiting: 3, batches running: 0");
         assert_eq!(*batches.lock(), [vec![1, 3]]);
     });
@@ -213,7 +213,7 @@ fn a_late_item_may_panic_in_its_drop() {
             tokio::time::advance(Duration::from_secs(2)).await;
             drop(held);
             other.await.unwrap();
-            assert_late(&late.await.unwrap_err(), "while the item waited for its batch");
+            assert_late(&late.await.unwrap_err(), "while the item waited for a batch");
         });
     });
 }
@@ -231,7 +231,7 @@ fn a_late_item_leaves_its_batch_running() {
         let leaves = tokio::spawn(async move { leaves.prepare().deadline(late).call(2).await });
         yield_often().await;
         drop(held);
-        assert_late(&leaves.await.unwrap().unwrap_err(), "while the batch of the item ran");
+        assert_late(&leaves.await.unwrap().unwrap_err(), "while the item's batch ran");
         control.complete_all();
         assert_eq!(other.await.unwrap().unwrap(), 1);
     });
@@ -273,6 +273,39 @@ fn a_batch_whose_callers_have_all_left_is_given_up() {
             tokio::task::yield_now().await;
         }
         assert_eq!((begun.get(), dropped.get()), (1, 1));
+    });
+}
+
+#[test]
+fn a_batch_of_many_is_given_up_when_all_have_left() {
+    // More than a task may poll without a pause.
+    const MANY: u32 = 300;
+    run_paused(async {
+        let (device, control) = manual("fake");
+        let (pool, dropped) = (pool(&device, 1), Count::default());
+        let drops = dropped.clone();
+        let batcher = pool.batcher().max_items(MANY as usize).build(async move |slot, items: Vec<u32>| {
+            let _dropped = CountsDrop(drops.clone());
+            slot.submit().cancel_on_drop().await?;
+            Ok(items)
+        });
+        let held = pool.acquire().await.unwrap();
+        let calls: Vec<_> = (0..MANY)
+            .map(|item| {
+                let batcher = batcher.clone();
+                tokio::spawn(async move { batcher.call(item).await })
+            })
+            .collect();
+        yield_often().await;
+        drop(held);
+        while control.pending() == 0 {
+            tokio::task::yield_now().await;
+        }
+        calls.iter().for_each(tokio::task::JoinHandle::abort);
+        while dropped.get() == 0 {
+            tokio::task::yield_now().await;
+        }
+        control.complete_all();
     });
 }
 

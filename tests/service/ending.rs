@@ -347,7 +347,7 @@ fn drained_first_a_device_shuts_down_with_all_answers() {
             for (number, request) in (0..).zip(requests) {
                 match request.await.unwrap() {
                     Ok(answer) => assert_eq!(answer, number * number),
-                    Err(error) => assert!(error.message().contains("the pool is closed"), "{error}"),
+                    Err(error) => assert!(error.message().contains("the pool 'pool' is closed"), "{error}"),
                 }
             }
         });

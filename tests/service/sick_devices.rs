@@ -90,6 +90,52 @@ fn requests_wait_for_no_device_that_hangs() {
 }
 
 #[test]
+fn a_device_that_the_closure_chose_keeps_its_own_slots_back_alone() {
+    must_end(|| {
+        run_paused(async {
+            let ((gpu, control), (cpu, _)) = (manual("gpu"), manual("cpu"));
+            let devices = [gpu.clone(), cpu.clone()];
+            let pool = ExecutablePool::builder().slots(3).skip_stalled(true);
+            let pool = pool.build(move |slot| {
+                let device = &devices[slot.index() % 2];
+                Ok((fill(device, 4)?, device.selector().to_owned()))
+            });
+            pool.warm_up().await.unwrap();
+            let slots =
+                [pool.acquire().await.unwrap(), pool.acquire().await.unwrap(), pool.acquire().await.unwrap()];
+            let hanging = slots.iter().find(|slot| ***slot == "gpu").unwrap();
+            hang(hanging).await;
+            drop(slots);
+            let slot = pool.acquire().now_or_never().unwrap().unwrap();
+            assert_eq!(*slot, "cpu");
+            // The others are free, and on the device that hangs.
+            assert_eq!(pool.try_acquire().map(drop).unwrap_err().kind(), ErrorKind::Overloaded);
+            control.complete_all();
+        });
+    });
+}
+
+#[test]
+fn a_warm_up_leaves_a_device_that_hangs_for_later() {
+    must_end(|| {
+        run_paused(async {
+            let ((gpu, control), (cpu, _)) = (manual("gpu"), manual("cpu"));
+            let pool = ExecutablePool::builder().device(&gpu, 2).device(&cpu, 2).skip_stalled(true);
+            let pool = pool.build(|slot| Ok((fill(&slot.device()?, 4)?, ())));
+            hang(&pool.acquire().await.unwrap()).await;
+            pool.warm_up().await.unwrap();
+            assert_eq!(pool.status().made, 3);
+            control.complete_all();
+            while !gpu.health().borrow().is_healthy() {
+                tokio::task::yield_now().await;
+            }
+            pool.warm_up().await.unwrap();
+            assert_eq!(pool.status().made, 4);
+        });
+    });
+}
+
+#[test]
 fn requests_fail_at_once_while_each_device_hangs() {
     must_end(|| {
         run_paused(async {
