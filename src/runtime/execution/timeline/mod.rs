@@ -245,7 +245,8 @@ impl TimelineRecording {
         let (runs, omitted) = self.runs.take();
         let (preparations, omitted_preparations) = self.preparations.take();
         let mut builder = Builder { start: self.start, ..Builder::default() };
-        let preparations = preparations.into_iter().map(|one| builder.preparation(one)).collect();
+        let mut preparations: Vec<_> = preparations.into_iter().map(|one| builder.preparation(one)).collect();
+        preparations.sort_by_key(|one| one.end);
         runs.iter().for_each(|(run, trace)| builder.add(run, trace));
         Timeline { preparations, omitted, omitted_preparations, ..builder.finish() }
     }

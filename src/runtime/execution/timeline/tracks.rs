@@ -9,7 +9,7 @@ use crate::runtime::execution::labels::list_names;
 /// A timeline, ready to be drawn.
 #[derive(Default)]
 pub(super) struct Tracks<'t> {
-    /// The groups of rows: preparation, submissions, host tasks, the threads that ran these, then a device
+    /// The groups of rows: submissions, preparation, host tasks, the threads that ran these, then a device
     /// each.
     pub(super) groups: Vec<Group<'t>>,
     /// Place where the bar of each partition is, by the index of its run.
@@ -51,8 +51,9 @@ pub(super) struct TrackPlace {
 /// The contents of the rows of one name, in the order of the devices and their queues.
 #[derive(PartialEq, Eq, PartialOrd, Ord)]
 enum Kind<'t> {
-    Preparation(PreparationStep),
+    /// The first, as the counters of the whole process stand with it.
     Submissions,
+    Preparation(PreparationStep),
     HostTasks,
     /// Of a thread that ran host tasks, by its index.
     Thread(usize),
