@@ -1,4 +1,4 @@
-//! The kernels of a graph, loaded beside each other before its nodes are recorded one by one.
+//! The kernels of a graph, loaded in parallel before its nodes are recorded one by one.
 
 use std::collections::HashSet;
 use std::ops::ControlFlow;

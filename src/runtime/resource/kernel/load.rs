@@ -1,4 +1,4 @@
-//! Kernels that are loaded beside each other, as compilers take long for each.
+//! Kernels that are loaded in parallel, as compilers take long for each.
 
 use std::num::NonZero;
 use std::sync::Arc;
@@ -15,7 +15,7 @@ use crate::runtime::resource::kernel_explanation::KernelExplanation;
 use crate::runtime::resource::preparation::note;
 use crate::util::preparation_step::PreparationStep;
 
-/// Compiles kernels for devices and loads them, beside each other on all cores, before a service opens its
+/// Compiles kernels for devices and loads them, in parallel on all cores, before a service opens its
 /// port. A graph that launches them is finalized without a compiler then. The arguments do
 /// not matter, and buffers may be empty.
 ///
@@ -83,12 +83,32 @@ pub(crate) fn load_all(kernels: &[(KernelRef, Device)]) {
         kernels.iter().filter(|(kernel, device)| kernel.place(device).get().is_none()).collect();
     if unloaded.len() > 1 {
         let threads = thread::available_parallelism().map_or(1, NonZero::get);
-        for_each_beside_others(&unloaded, threads, |(kernel, device)| drop(kernel.on(device)));
+        for_each_in_parallel(&unloaded, threads, |(kernel, device)| drop(kernel.on(device)));
+    }
+}
+
+/// Threads that help a caller of [`for_each_in_parallel`]. All callers share the number: a hundred graphs that are
+/// finalized at once would otherwise start as many threads as a hundred times the cores.
+static HELPERS: AtomicUsize = AtomicUsize::new(0);
+
+/// The place of one helper among all.
+struct Helper;
+
+impl Helper {
+    fn start(most: usize) -> Option<Self> {
+        let more = |helpers| (helpers < most).then_some(helpers + 1);
+        HELPERS.fetch_update(Ordering::Relaxed, Ordering::Relaxed, more).ok().map(|_| Self)
+    }
+}
+
+impl Drop for Helper {
+    fn drop(&mut self) {
+        HELPERS.fetch_sub(1, Ordering::Relaxed);
     }
 }
 
 /// Calls `work` for each of these, on this thread and on others, `threads` at most together.
-fn for_each_beside_others<T: Sync>(all: &[T], threads: usize, work: impl Fn(&T) + Sync) {
+fn for_each_in_parallel<T: Sync>(all: &[T], threads: usize, work: impl Fn(&T) + Sync) {
     let (next, span) = (AtomicUsize::new(0), tracing::Span::current());
     let work_off = || {
         while let Some(one) = all.get(next.fetch_add(1, Ordering::Relaxed)) {
@@ -97,9 +117,14 @@ fn for_each_beside_others<T: Sync>(all: &[T], threads: usize, work: impl Fn(&T) 
     };
     thread::scope(|scope| {
         for _ in 1..threads.min(all.len()) {
+            let Some(helper) = Helper::start(threads - 1) else { break };
             let thread = thread::Builder::new().name("wakegraph-compile".into());
+            let (span, work_off) = (&span, &work_off);
             // Without another thread, this one does it all.
-            let _ = thread.spawn_scoped(scope, || span.in_scope(work_off));
+            let _ = thread.spawn_scoped(scope, move || {
+                span.in_scope(work_off);
+                drop(helper);
+            });
         }
         work_off();
     });
@@ -153,7 +178,7 @@ mod tests {
     fn each_is_worked_on_once_and_beside_others() {
         let counts: [AtomicUsize; 9] = Default::default();
         let three = Barrier::new(3);
-        for_each_beside_others(&counts, 3, |count| {
+        for_each_in_parallel(&counts, 3, |count| {
             count.fetch_add(1, Relaxed);
             // Goes on only when three threads are here.
             three.wait();
