@@ -245,7 +245,7 @@ impl Control {
         bodies: Bodies,
     ) -> Result<(Self, Option<DeviceId>)> {
         if ScratchMemory::of(&condition.allocation).is_some() {
-            return Err(scratch::refused("the flag of a conditional or loop"));
+            return Err(scratch::refused(&format!("the {} of a {}", kind.operand(), kind.command_kind())));
         }
         let mut found = BodyContents {
             device: None,
@@ -265,7 +265,10 @@ impl Control {
         }
         let depth = found.depth + 1;
         if depth >= hal::Body::MAX_DEPTH {
-            let why = format!("conditionals and loops lie more than {} deep", hal::Body::MAX_DEPTH - 1);
+            let why = format!(
+                "conditionals, switches and loops are nested more than {} deep",
+                hal::Body::MAX_DEPTH - 1
+            );
             return Err(Error::new(ErrorKind::InvalidSize, why));
         }
         let on_device = (!found.needs_host).then_some(found.kinds);

@@ -287,7 +287,7 @@ impl Graph {
                     "say `on` for the nodes of the sub-graph, before it is added",
                 ),
                 KindPlace::DeviceOrHost if node.device() != device.id() => (
-                    "the nodes of a conditional or loop run on a device of their own".to_owned(),
+                    format!("the nodes of a {kind} run on a device of their own"),
                     "say `on` for the nodes of the body, before it is added",
                 ),
                 _ => return Ok(()),

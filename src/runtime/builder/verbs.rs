@@ -195,8 +195,8 @@ macro_rules! verbs {
             }
 
             #[doc = $does]
-            /// a switch: when its turn comes, a copy of one of `bodies` as it is now runs, the one that
-            /// has the number `index`, counting from 0. Nothing runs if there is none.
+            /// a switch: when its turn comes, the body with the number `index` runs, counting from 0. Nothing
+            /// runs if there is none. The bodies are copied now.
             $(#[$switch])*
             #[track_caller]
             pub fn switch<'g>(
@@ -482,7 +482,7 @@ impl Graph {
         let command_kind = kind.command_kind();
         let snapshots = bodies.iter().map(|body| body.snapshot().map(Arc::new)).collect::<Result<_>>();
         let checked =
-            check_control(&flag, bodies).and_then(|()| Control::new(flag.clone(), kind, snapshots?));
+            check_control(kind, &flag, bodies).and_then(|()| Control::new(flag.clone(), kind, snapshots?));
         let (control, device) = match checked {
             Ok(checked) => checked,
             Err(error) => return self.refuse(command_kind, error),
@@ -494,12 +494,12 @@ impl Graph {
     }
 }
 
-fn check_control(flag: &View, bodies: &[&Graph]) -> Result<()> {
+fn check_control(kind: ControlKind, flag: &View, bodies: &[&Graph]) -> Result<()> {
     if let Some(error) = bodies.iter().find_map(|body| body.errors.first()) {
         return Err(error.clone());
     }
     if flag.len != size_of::<u32>() {
-        let why = format!("the flag has {} elements, not one", flag.len / size_of::<u32>());
+        let why = format!("the {} has {} elements, not one", kind.operand(), flag.len / size_of::<u32>());
         return Err(Error::new(ErrorKind::InvalidSize, why).help("pass a slice of one element"));
     }
     Ok(())

@@ -199,7 +199,7 @@ impl PartitionExplanation {
     fn why_apart(&self) -> String {
         match &self.separation {
             Separation::Host if self.bodies.is_some() => {
-                "the host drives this conditional or loop, as its device cannot".into()
+                format!("the host drives this {}, as its device cannot", self.kind)
             }
             Separation::Host | Separation::StreamTask => {
                 format!("each {} is a partition of its own", self.kind)

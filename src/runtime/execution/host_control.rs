@@ -28,6 +28,14 @@ pub(crate) enum ControlKind {
 }
 
 impl ControlKind {
+    /// The name of the word that decides.
+    pub(crate) fn operand(self) -> &'static str {
+        match self {
+            Self::Switch => "index",
+            Self::If | Self::While => "flag",
+        }
+    }
+
     pub(crate) fn command_kind(self) -> CommandKind {
         match self {
             Self::If => CommandKind::If,

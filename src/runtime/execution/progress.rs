@@ -110,7 +110,11 @@ impl Display for SubmissionProgress {
             write!(f, "'{executable}': ")?;
         }
         if done > 0 && done == self.partitions.len() {
-            return f.write_str("all partitions have ended");
+            f.write_str("all partitions have ended")?;
+            return match &*self.waits_for {
+                [] => Ok(()),
+                behind => write!(f, ", and it waits for {}", list_causes(behind)),
+            };
         }
         for (index, partition) in pending.by_ref().take(SHOWN).enumerate() {
             f.write_str(if index > 0 { ", " } else { "" })?;

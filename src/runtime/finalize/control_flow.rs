@@ -100,7 +100,7 @@ fn record(body: &Body, device: &Device) -> Result<hal::Body> {
         _ => {
             return Err(Error::new(
                 ErrorKind::Bug,
-                "the body of a conditional or loop has several partitions",
+                "the body of a conditional, switch or loop has several partitions",
             ));
         }
     }

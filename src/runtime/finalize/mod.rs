@@ -55,6 +55,7 @@ use crate::runtime::resource::scratch::{Places, ScratchArena, ScratchMemory};
 use crate::sync::{AtomicU8, AtomicU64};
 use crate::util::attachment::Attached;
 use crate::util::console;
+use crate::util::panics;
 use crate::util::preparation_step::PreparationStep;
 
 impl Graph {
@@ -62,7 +63,7 @@ impl Graph {
     /// finalized again.
     ///
     /// Blocks while drivers compile kernels and instantiate their graphs, some milliseconds or more.
-    /// Kernels that their devices have not loaded are compiled beside each other, on all cores. Inside a
+    /// Kernels that their devices have not loaded are compiled in parallel, on all cores. Inside a
     /// task, use [`finalize_async`](Self::finalize_async). The closures of an
     /// [`ExecutablePool`](crate::service::ExecutablePool) and of an
     /// [`ExecutableCache`](crate::service::ExecutableCache) may block.
@@ -128,12 +129,19 @@ impl Graph {
         let (graph, options, location) = (self.copy_to_finalize(), options.named(), Location::caller());
         let span = tracing::Span::current();
         async move {
+            let panicked = |why| Error::new(ErrorKind::Bug, format!("finalizing a graph panicked: {why}"));
+            let for_thread = options.clone();
             let work = move || {
-                let finalized = span.in_scope(|| finalize(&graph?, &options, location));
-                finalized.map_err(|error| options.name_in(error))
+                panics::catch(|| span.in_scope(|| finalize(&graph?, &for_thread, location)))
+                    .unwrap_or_else(|panic| Err(panicked(panic)))
             };
-            let panicked = |_| Error::new(ErrorKind::Bug, "the thread that finalizes a graph has panicked");
-            on_thread(work)?.await.map_err(panicked)?
+            let finalized = match on_thread(work) {
+                Ok(finalized) => {
+                    finalized.await.unwrap_or_else(|_| Err(panicked("its thread is gone".into())))
+                }
+                Err(error) => Err(error),
+            };
+            finalized.map_err(|error| options.name_in(error))
         }
     }
 }

@@ -98,10 +98,10 @@ impl Device {
     /// Device memory for `len` elements, zeroed. There may be none.
     ///
     /// On CUDA and HIP neither this nor the drop of the buffer waits for the device: the memory is
-    /// allocated, cleared and freed in the order of a stream, and whatever uses the buffer first comes
-    /// behind that. An allocation that fails does so here all the same. It waits where memory has run out,
-    /// as then what is kept for later is first given back to the system. [Memory](crate::guide::memory)
-    /// says what other devices do.
+    /// allocated, cleared and freed in the order of a stream, and the first use of the buffer is ordered
+    /// after that. If the allocation fails, this call returns the error. It waits only if memory has run
+    /// out: it then first returns spare memory to the system. [Memory](crate::guide::memory) says what
+    /// other devices do.
     ///
     /// # Errors
     /// [`InvalidSize`](crate::ErrorKind::InvalidSize) for elements of 0 bytes,
@@ -110,7 +110,7 @@ impl Device {
         Buffer::allocate(self, len, true)
     }
 
-    /// Device memory for `len` elements that hold anything, such as what was in memory that has been freed.
+    /// Device memory for `len` elements with undefined contents, such as those of memory that has been freed.
     /// It saves the clear of a [`buffer`](Self::buffer) that is written as a whole anyway.
     ///
     /// ```

@@ -9,6 +9,7 @@ use tokio::sync::watch;
 use wakegraph_hal::Error;
 
 use crate::runtime::completion::tasks::wake_or_defer;
+use crate::util::deferred_drop::drop_later;
 
 /// Whether a device can be relied on. See [`Device::health`](crate::Device::health).
 #[derive(Clone, Debug, Default)]
@@ -167,6 +168,9 @@ impl Wake for HealthCell {
         self.sender.send_modify(|health| *health = self.current());
         let listeners: Vec<_> = self.listeners.lock().iter().filter_map(Weak::upgrade).collect();
         listeners.iter().for_each(|listener| listener.health_changed());
+        // The last handle of a pool may be gone by now: the drop of its slots is none of this thread's, which may
+        // be a driver's.
+        drop_later(listeners);
     }
 }
 

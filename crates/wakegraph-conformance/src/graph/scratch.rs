@@ -592,7 +592,7 @@ fn refusals(setup: &Setup) {
     let flag = scratch.slice(..1).unwrap();
     let mut decided = Graph::new(device);
     decided.if_nonzero(&flag, &body);
-    refused(decided.finalize(), argument, "the flag of a conditional or loop cannot use scratch buffers");
+    refused(decided.finalize(), argument, "the flag of a conditional cannot use scratch buffers");
     let mut foreign = Graph::new(device);
     // SAFETY: it is refused.
     unsafe { foreign.native("mine", [NativeAccess::write(&scratch)], |_, [_]| Ok(())) };
