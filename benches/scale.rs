@@ -8,9 +8,10 @@
 //! | `scale_shapes_1000` | shapes in an executable cache, each of which is asked for ten times |
 //! | `scale_devices_16` | devices, each with four tasks of 200 runs; a device takes the time of an H200 |
 //!
-//! The figure is the power of the number by which CPU time grows: 1 is linear, the limit is 1.1. `.._bytes` is the heap
-//! of one of them, beside one of a quarter: the limit is 1.1. `scale_nodes_1000000` is the time for a node of a graph that is
-//! made and finalized, beside that of four graphs which have as many together: the limit is 1.1.
+//! The figure is the power of the number by which CPU time grows: 1 is linear, the limit is 1.1. `.._bytes`
+//! is the heap of one of them, beside one of a quarter: the limit is 1.1. `scale_nodes_1000000` is the time
+//! for a node of a graph that is made and finalized, beside that of four graphs which have as many
+//! together: the limit is 1.1.
 
 mod support;
 
@@ -110,8 +111,8 @@ async fn in_flight(count: usize) -> i64 {
     bytes
 }
 
-/// One large graph beside four that are as large together: both need as much memory, and most of what they take is the
-/// system's to hand it out.
+/// One large graph beside four that are as large together: both need as much memory, and most of what they
+/// take is the system's to hand it out.
 fn nodes(report: &mut Report) {
     if !report.wants("scale_nodes_1000000") {
         return;

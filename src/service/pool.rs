@@ -73,8 +73,8 @@ pub(super) const DEFAULT_QUEUE: usize = 1024;
 /// - A slot is made by the pool's closure when a request needs it for the first time, on a thread of its
 ///   own that is inside the request's tokio runtime, if there is one. [`warm_up`](Self::warm_up) makes all
 ///   of them.
-/// - A slot whose run has failed or panicked is made again, unless the run was cancelled or a host
-///   task returned an error: both leave the executable as it was.
+/// - A slot whose run has failed or panicked is made again, unless the run was cancelled, refused or late, or a
+///   host task returned an error: these leave the executable as it was.
 /// - A slot whose device is lost is gone, and so are all others of that device. When none is left,
 ///   requests get the error of the loss, until a [device is added](Self::add_device). The pool goes by the
 ///   [health](Device::health) of the devices that it was given or that executables use, not by errors of the
@@ -159,9 +159,10 @@ setters! {
         /// the submissions in slots watched.
         ///
         /// Requests then get slots of the other devices, or wait for one of these. If all devices hang,
-        /// requests that wait and those that come fail with [`Unavailable`](crate::ErrorKind::Unavailable) at
-        /// once. A device whose work has ended after all is used again. Where the closure chooses the devices, a
-        /// slot is passed over if one of its own hangs. `warm_up` leaves slots on a device that hangs for later.
+        /// requests that wait and those that come fail with [`Unavailable`](crate::ErrorKind::Unavailable)
+        /// at once. A device whose work has ended after all is used again. Where the closure chooses the
+        /// devices, a slot is passed over if one of its own hangs. `warm_up` leaves slots on a device that
+        /// hangs for later.
         skip_stalled: bool,
     }
 }
@@ -190,11 +191,10 @@ impl<T: Send + 'static> ExecutablePool<T> {
     /// [`Overloaded`](crate::ErrorKind::Overloaded) at once when the queue is full; the closure's
     /// errors when it cannot make the slot, and
     /// [`HostTaskPanicked`](crate::ErrorKind::HostTaskPanicked) when it panics;
-    /// [`Unavailable`](crate::ErrorKind::Unavailable) when the system has no thread to make it on, and at
-    /// once when the pool is [closed](Self::close);
     /// [`DeviceLost`](crate::ErrorKind::DeviceLost) when no slot is left;
-    /// [`Unavailable`](crate::ErrorKind::Unavailable) at once when each device hangs, for pools that
-    /// [skip](PoolBuilder::skip_stalled) such devices.
+    /// [`Unavailable`](crate::ErrorKind::Unavailable) when the system has no thread to make it on, and at
+    /// once when the pool is [closed](Self::close), or [skips](PoolBuilder::skip_stalled) devices that hang and
+    /// all do.
     ///
     /// # Cancel safety
     /// Cancel safe. Dropping the future gives up the place in the queue. A slot that had been given

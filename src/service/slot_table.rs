@@ -25,7 +25,8 @@ pub(super) struct SlotTable<T> {
 struct Place<T> {
     /// None if the closure chooses it, or if it is lost.
     device: Option<Device>,
-    /// The devices of each slot so far for which the closure has chosen them, if the pool skips those that hang.
+    /// The devices of each slot so far for which the closure has chosen them, if the pool skips those that
+    /// hang.
     chosen: Vec<Box<[Device]>>,
     is_lost: bool,
     /// Slots that there are: free, in use or yet to be made.
@@ -370,8 +371,8 @@ impl<T> SlotTable<T> {
 }
 
 impl<T> Place<T> {
-    /// Whether a watchdog has found work on the device that does not end; where the closure chooses, on a device of
-    /// each slot so far.
+    /// Whether a watchdog has found work on the device that does not end; where the closure chooses, on a
+    /// device of each slot so far.
     fn hangs(&self) -> bool {
         match &self.device {
             Some(device) => device.is_stalled(),

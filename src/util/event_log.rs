@@ -64,7 +64,8 @@ impl<T: Clone> EventLogs<T> {
 }
 
 impl<T> EventLog<T> {
-    /// Takes the events out, in the order in which they were recorded, with the number of those that did not fit.
+    /// Takes the events out, in the order in which they were recorded, with the number of those that did
+    /// not fit.
     pub(crate) fn take(&self) -> (Vec<T>, u64) {
         (std::mem::take(&mut *self.kept.lock()), self.omitted.load(Ordering::Relaxed))
     }

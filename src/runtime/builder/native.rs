@@ -53,10 +53,10 @@ impl Graph {
     /// for them.
     ///
     /// On CUDA the work may allocate and free memory in the order of the stream (`cuMemAllocAsync`), as
-    /// frameworks do. Such a command is launched on its own between the commands before and after it, and cannot
-    /// be inside a conditional, switch or loop that the device decides about. Memory that the closure
-    /// allocates and does not free has the same address in every run, and holds its contents until the next
-    /// run allocates it again. It is allocated from the first run on; its owner frees it after the
+    /// frameworks do. Such a command is launched on its own between the commands before and after it, and
+    /// cannot be inside a conditional, switch or loop that the device decides about. Memory that the
+    /// closure allocates and does not free has the same address in every run, and holds its contents until
+    /// the next run allocates it again. It is allocated from the first run on; its owner frees it after the
     /// executable has been dropped.
     ///
     /// Level Zero cannot run a list twice at once. There the closure is also called when a submission

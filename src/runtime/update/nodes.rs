@@ -318,8 +318,8 @@ fn replace(
             if new.is_idle() {
                 // Disabled there. With the operands so far, the device would keep their memory.
                 if let Command::Memory { command: old, .. } = old.while_enabled() {
-                    // Without a stand-in the device keeps the memory so far, which is no reason to fail: an undo
-                    // that failed would break the executable.
+                    // Without a stand-in the device keeps the memory so far, which is no reason to fail: an
+                    // undo that failed would break the executable.
                     update.command = idle::memory_stand_in(old.kind(), device).ok().flatten().map(Box::new);
                 }
                 return Ok(());

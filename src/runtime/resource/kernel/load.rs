@@ -87,8 +87,8 @@ pub(crate) fn load_all(kernels: &[(KernelRef, Device)]) {
     }
 }
 
-/// Threads that help a caller of [`for_each_in_parallel`]. All callers share the number: a hundred graphs that are
-/// finalized at once would otherwise start as many threads as a hundred times the cores.
+/// Threads that help a caller of [`for_each_in_parallel`]. All callers share the number: a hundred graphs
+/// that are finalized at once would otherwise start as many threads as a hundred times the cores.
 static HELPERS: AtomicUsize = AtomicUsize::new(0);
 
 /// The place of one helper among all.
