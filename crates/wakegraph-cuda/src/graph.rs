@@ -281,7 +281,9 @@ impl<'a> GraphBody<'a> {
 }
 
 fn raw_nodes(nodes: &[GraphNode]) -> SmallVec<[CUgraphNode; 4]> {
-    nodes.iter().map(|node| node.raw).collect()
+    let mut raw = SmallVec::new();
+    nodes.iter().for_each(|node| raw.push(node.raw));
+    raw
 }
 
 /// The codes with which the driver refuses an update in place.

@@ -4,7 +4,6 @@
 //! other, every second process with random graphs met one that never completed, with an idle GPU (H200,
 //! driver 580). Other commands may run beside them.
 
-use std::ops::Range;
 use std::sync::Arc;
 
 use smallvec::{SmallVec, smallvec};
@@ -31,7 +30,7 @@ type CudaCommandNodes = CommandNodes<CudaDeviceInner>;
 /// Options for adding a command.
 #[derive(Clone, Copy, Default, Debug)]
 pub(super) struct AddOptions<'a> {
-    /// Whether its nodes can be disabled in an instantiated graph.
+    /// Whether updates may change its nodes, and disable them, in an instantiated graph.
     pub(super) can_be_disabled: bool,
     /// The event that nodes before and after it record.
     pub(super) record: Option<&'a CudaRawEvent>,
@@ -45,9 +44,17 @@ pub(super) struct AddOptions<'a> {
     pub(super) captured: Option<&'a DriverGraph>,
 }
 
-/// Adds the nodes of a command behind others, also to `nodes`, which has none, and returns whether one of
-/// them may be started before the node before it has ended. On an error the graph is as it was. The caller
-/// has bound the context.
+/// Kernels that are started before the end of the one before them.
+#[derive(Clone, Copy, Default, Debug)]
+pub(super) struct EarlyStart {
+    /// Whether a command may be started early, for which it then has to wait.
+    pub(super) starts: bool,
+    /// Whether it lets the kernel behind it be started early.
+    pub(super) leads: bool,
+}
+
+/// Adds the nodes of a command behind others, also to `nodes`, which has none. On an error the graph is as it
+/// was. The caller has bound the context.
 pub(super) fn add(
     device: &Arc<CudaDeviceInner>,
     graph: &mut CudaGraph,
@@ -55,7 +62,7 @@ pub(super) fn add(
     after: EndNodes,
     options: AddOptions<'_>,
     nodes: &mut CudaCommandNodes,
-) -> Result<bool> {
+) -> Result<EarlyStart> {
     let mut adder = NodeAdder {
         device,
         can_be_disabled: options.can_be_disabled,
@@ -63,12 +70,12 @@ pub(super) fn add(
         overlapping: options.overlapping,
         loops: options.loops,
         captured: options.captured,
-        starts_early: false,
+        early: EarlyStart::default(),
         depth: 0,
         all: EndNodes::new(),
         nodes,
     };
-    if let Err(error) = adder.timed(graph.body(), command, after, options.record) {
+    if let Err(error) = adder.timed(graph.body(), command, &after, options.record) {
         // The driver removes nodes in bodies together with the node that has the bodies.
         for node in adder.all.into_iter().rev() {
             if let Err(failure) = graph.remove(node) {
@@ -78,7 +85,7 @@ pub(super) fn add(
         }
         return Err(error);
     }
-    Ok(adder.starts_early)
+    Ok(adder.early)
 }
 
 /// Adds the nodes of one command.
@@ -89,7 +96,7 @@ struct NodeAdder<'a> {
     overlapping: Option<GraphNode>,
     loops: Option<&'a LoopStop>,
     captured: Option<&'a DriverGraph>,
-    starts_early: bool,
+    early: EarlyStart,
     /// Number of bodies of conditional nodes around the current node.
     depth: usize,
     /// All nodes in the graph itself.
@@ -106,23 +113,18 @@ impl NodeAdder<'_> {
         &mut self,
         graph: GraphBody<'_>,
         command: &Command,
-        mut after: EndNodes,
+        after: &EndNodes,
         record: Option<&CudaRawEvent>,
     ) -> Result<()> {
-        let record_after = |adder: &mut Self, after: &[GraphNode]| {
-            record.map(|event| adder.add(graph, NewNode::Record(event), after)).transpose()
+        let Some(event) = record else {
+            self.nodes.ends = self.command(graph, command, after)?;
+            return Ok(());
         };
-        let first = record_after(self, &after)?;
-        after = first.map_or(after, |first| smallvec![first]);
-        self.nodes.ends = self.command(graph, command, &after)?;
-        if command.bodies().next().is_some() {
-            self.nodes.kernel = None;
-        }
-        let ends = self.nodes.ends.clone();
-        if let Some((first, last)) = first.zip(record_after(self, &ends)?) {
-            self.nodes.records = Some([first, last]);
-            self.nodes.ends = smallvec![last];
-        }
+        let first = self.add(graph, NewNode::Record(event), after)?;
+        let ends = self.command(graph, command, &smallvec![first])?;
+        let last = self.add(graph, NewNode::Record(event), &ends)?;
+        self.nodes.records = Some(Box::new([first, last]));
+        self.nodes.ends = smallvec![last];
         Ok(())
     }
 
@@ -198,12 +200,15 @@ impl NodeAdder<'_> {
             true => self.add_early(graph, &launch, after),
             false => None,
         };
-        self.starts_early |= early.is_some();
+        self.early.starts |= early.is_some();
         let node = match early {
             Some(node) => node,
             None => self.add_work(graph, NewNode::Kernel(&launch), after)?,
         };
-        self.nodes.kernel = Some((node, launch));
+        self.early.leads |= launch.overlaps;
+        if self.can_be_disabled {
+            self.nodes.kernel = Some(Box::new((node, launch)));
+        }
         Ok(smallvec![node])
     }
 
@@ -260,7 +265,7 @@ impl NodeAdder<'_> {
         let mut order = ControlFlowOrder::default();
         for (index, (command, earlier)) in (0..).zip(body.commands()) {
             let mut follows = EndNodes::new();
-            for earlier in earlier.iter().copied().chain(order.predecessors(command)) {
+            for earlier in earlier.iter().copied().chain(order.predecessor(command)) {
                 is_leaf[earlier as usize] = false;
                 follows.extend_from_slice(&all[earlier as usize]);
             }
@@ -417,12 +422,9 @@ pub(super) struct ControlFlowOrder {
 }
 
 impl ControlFlowOrder {
-    /// The commands that this one, the next, follows besides those that it names.
-    pub(super) fn predecessors(self, command: &Command) -> Range<u32> {
-        match self.last.filter(|_| has_control_flow(command)) {
-            Some(last) => last..last + 1,
-            None => 0..0,
-        }
+    /// The command that this one, the next, follows besides those that it names.
+    pub(super) fn predecessor(self, command: &Command) -> Option<u32> {
+        self.last.filter(|_| has_control_flow(command))
     }
 
     /// The command was added.
@@ -439,9 +441,8 @@ fn has_control_flow(command: &Command) -> bool {
 
 /// Whether the command is, or contains, a loop.
 pub(super) fn has_loop(command: &Command) -> bool {
-    let own = command.kind().as_set();
-    let kinds = command.bodies().fold(own, |kinds, body| kinds | body.kinds());
-    kinds.intersects(CommandKinds::WHILE)
+    let is_loop = matches!(command, Command::While { .. });
+    is_loop || command.bodies().any(|body| body.kinds().intersects(CommandKinds::WHILE))
 }
 
 /// The value that a word gives to a handle, as `condition.ptx` counts them.
@@ -486,17 +487,17 @@ mod tests {
         let choice =
             Command::If { condition: condition.clone(), then: Arc::new(Body::new()), otherwise: None };
         let commands = [
-            (Command::Empty, 0..0),
-            (looping(), 0..0),
-            (Command::Empty, 0..0),
-            (Command::Empty, 0..0),
-            (choice, 1..2),
-            (looping(), 4..5),
-            (Command::Empty, 0..0),
+            (Command::Empty, None),
+            (looping(), None),
+            (Command::Empty, None),
+            (Command::Empty, None),
+            (choice, Some(1)),
+            (looping(), Some(4)),
+            (Command::Empty, None),
         ];
         let mut order = ControlFlowOrder::default();
         for (index, (command, expected)) in (0..).zip(commands) {
-            assert_eq!(order.predecessors(&command), expected, "{index}");
+            assert_eq!(order.predecessor(&command), expected, "{index}");
             order.append(index, &command);
         }
     }

@@ -11,7 +11,7 @@ use super::device::{CudaDeviceInner, is_of};
 use super::events::{CompletionCounter, LoopStop};
 use super::graph::{CudaGraph, CudaGraphExec, DriverGraph, GraphNode, NewNode, allocates};
 use super::kernel::BuiltinKernel;
-use super::lower::{self, AddOptions, ControlFlowOrder, EndNodes, has_loop};
+use super::lower::{self, AddOptions, ControlFlowOrder, EarlyStart, EndNodes, has_loop};
 use super::sys::CudaFailure;
 
 pub(super) type CudaRecording = GraphRecording<CudaDeviceInner>;
@@ -39,10 +39,10 @@ pub(super) fn append(
     mut after: SmallVec<[u32; 2]>,
 ) -> Result<()> {
     let index = recording.commands.len() as u32;
-    if recording.desc.in_order {
-        after.extend(index.checked_sub(1));
+    let before = index.checked_sub(1).filter(|_| recording.desc.in_order);
+    for earlier in before.into_iter().chain(recording.order.control_flow.predecessor(command)) {
+        after.push(earlier);
     }
-    after.extend(recording.order.control_flow.predecessors(command));
     append_after(recording, command, after, true)
 }
 
@@ -62,21 +62,18 @@ pub(super) fn append_after(
         _ => None,
     };
     let mut nodes = CommandNodes::default();
-    let AddedCommand { ended, starts_early } = match captured {
+    let added = match captured {
         Some(captured) if allocates(&captured)? => add_alone(recording, captured, &mut nodes)?,
         captured => add_nodes(recording, command, &after, enabled, captured.as_ref(), &mut nodes)?,
     };
     let index = recording.commands.len();
     let part = recording.graph.get_mut().last_part();
     recording.order.control_flow.append(index as u32, command);
-    recording.order.parts.added(&recording.commands, &after, part, ended);
-    for &earlier in &after {
-        let place = &mut recording.commands[earlier as usize].place;
-        place.is_followed = true;
-        place.leads_early |= starts_early;
-    }
+    let early = added.early;
+    recording.order.parts.added(&mut recording.commands, &after, part, added);
     let (is_followed, is_outside, leads_early) = (false, false, false);
-    let place = NodePlace { after, part, is_followed, is_outside, starts_early, leads_early };
+    let EarlyStart { starts: starts_early, leads: may_lead_early } = early;
+    let place = NodePlace { after, part, is_followed, is_outside, starts_early, may_lead_early, leads_early };
     recording.push(command, nodes, place);
     count_outside(recording, index);
     Ok(())
@@ -86,7 +83,7 @@ pub(super) fn append_after(
 struct AddedCommand {
     /// The ends of the part before, if the command begins another one.
     ended: Option<Ends>,
-    starts_early: bool,
+    early: EarlyStart,
 }
 
 /// Adds the nodes of a command to the last part, or to one that it begins. On an error the graph is as it
@@ -119,12 +116,16 @@ fn add_nodes(
         graph.begin_part()?;
     }
     let part = graph.last_part();
-    let mut follows = ends_of(after.iter().map(|&earlier| &recording.commands[earlier as usize]));
-    // Earlier parts have ended before.
-    follows.retain(|node| node.part == part);
+    let mut follows = EndNodes::new();
+    for &earlier in after {
+        // Earlier parts have ended before.
+        let ends = &recording.commands[earlier as usize].nodes.ends;
+        ends.iter().filter(|node| node.part == part).for_each(|node| follows.push(*node));
+    }
+    let follows = once_each(follows);
     let added = lower::add(&recording.device, graph, command, follows, options, nodes);
-    let starts_early = added.inspect_err(|_| graph.keep_parts(last))?;
-    Ok(AddedCommand { ended, starts_early })
+    let early = added.inspect_err(|_| graph.keep_parts(last))?;
+    Ok(AddedCommand { ended, early })
 }
 
 /// Makes captured work that allocates a part of its own, as the driver refuses to clone it. With profiling,
@@ -153,12 +154,12 @@ fn add_alone(
                 Ok([first, record(graph)?])
             };
             let [first, end] = add().inspect_err(|_| graph.keep_parts(last))?;
-            nodes.records = Some([first, end]);
+            nodes.records = Some(Box::new([first, end]));
             nodes.ends = smallvec![end];
         }
     }
     // All of it comes after all of the part before, which keeps nothing apart that a copy would.
-    Ok(AddedCommand { ended: Some(Ends::new()), starts_early: false })
+    Ok(AddedCommand { ended: Some(Ends::new()), early: EarlyStart::default() })
 }
 
 /// A recording of the same commands as a graph of one part.
@@ -178,7 +179,7 @@ fn whole(recording: &CudaRecording) -> Result<CudaRecording> {
 fn overlapping(recording: &CudaRecording, after: &[u32]) -> Option<GraphNode> {
     let (first, others) = after.split_first()?;
     let only = others.iter().all(|other| other == first).then(|| &recording.commands[*first as usize])?;
-    only.nodes.kernel.as_ref().filter(|(_, launch)| only.enabled && launch.overlaps).map(|(node, _)| *node)
+    only.nodes.ends.first().copied().filter(|_| only.enabled && only.place.may_lead_early)
 }
 
 /// Counts the command with this index among those that do not stay on the device, if it is one.
@@ -243,6 +244,8 @@ pub(super) struct NodePlace {
     /// Whether it may be started before the end of the command before it, for which it then has to
     /// wait.
     pub(super) starts_early: bool,
+    /// Whether it lets a command behind it start early.
+    may_lead_early: bool,
     /// Whether a command behind it starts early.
     pub(super) leads_early: bool,
 }
@@ -293,23 +296,29 @@ impl PartOrder {
         (ends.len() == self.open && ends.iter().any(is_other)).then_some(ends)
     }
 
-    /// Takes note of a command that has been added to a part behind these others. `ended` has the ends of the
-    /// part before, if the command begins another one. The others do not count as followed by it yet.
+    /// Takes note of a command that has been added to a part behind these others.
     fn added(
         &mut self,
-        commands: &[RecordedCommand<CudaDeviceInner>],
+        commands: &mut [RecordedCommand<CudaDeviceInner>],
         after: &[u32],
         part: u32,
-        ended: Option<Ends>,
+        AddedCommand { ended, early }: AddedCommand,
     ) {
         if let Some(ended) = ended {
             (self.before, self.open) = (ended, 0);
         }
-        let here = after.iter().copied().filter(|&earlier| commands[earlier as usize].place.part == part);
-        let here = once_each(here.collect());
-        let followed = here.iter().filter(|&&earlier| !commands[earlier as usize].place.is_followed);
-        self.open = self.open + 1 - followed.count();
-        self.is_slower |= here.is_empty() && !self.before.iter().all(|end| after.contains(end));
+        let (mut is_behind, mut followed) = (false, 0);
+        for &earlier in after {
+            let place = &mut commands[earlier as usize].place;
+            let is_here = place.part == part;
+            followed += usize::from(is_here && !place.is_followed);
+            is_behind |= is_here;
+            place.is_followed = true;
+            place.leads_early |= early.starts;
+        }
+        // Work that allocates may stand in the place of a part whose commands have no nodes, and follow several.
+        self.open = (self.open + 1).saturating_sub(followed);
+        self.is_slower |= !is_behind && !self.before.iter().all(|end| after.contains(end));
     }
 }
 

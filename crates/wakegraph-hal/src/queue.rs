@@ -167,6 +167,11 @@ pub trait CommandBuffer: Any + Debug + Send + Sync {
     /// for the operands. The buffer is unchanged then.
     fn append(&mut self, command: &Command, after: &[SyncPoint]) -> Result<Appended>;
 
+    /// Makes room for so many more commands. Optional: appends make room themselves.
+    fn reserve(&mut self, commands: usize) {
+        let _ = commands;
+    }
+
     /// The command with this number in the order of the appends, as updates have left it. Of a buffer
     /// that is not updatable, it need not be known.
     fn command(&self, index: usize) -> Option<&Command>;

@@ -32,10 +32,11 @@ pub(super) fn add(
     graph: &mut HipGraph,
     end: &mut PathEnd,
     command: &Command,
+    updatable: bool,
     record: Option<&HipRawEvent>,
 ) -> Result<HipCommandNodes> {
-    let mut adder =
-        HipNodeAdder { device, graph, end: *end, added: Vec::new(), nodes: HipCommandNodes::default() };
+    let (added, nodes) = (Vec::new(), HipCommandNodes::default());
+    let mut adder = HipNodeAdder { device, graph, end: *end, updatable, added, nodes };
     if let Err(error) = adder.timed(command, record) {
         for node in adder.added.into_iter().rev() {
             if let Err(failure) = remove_node(graph, node) {
@@ -54,6 +55,8 @@ struct HipNodeAdder<'a> {
     device: &'a Arc<HipDeviceInner>,
     graph: &'a mut HipGraph,
     end: PathEnd,
+    /// Whether updates may change the nodes in an instantiated graph.
+    updatable: bool,
     added: Vec<HipGraphNode>,
     nodes: HipCommandNodes,
 }
@@ -63,7 +66,7 @@ impl HipNodeAdder<'_> {
         let Some(event) = record else { return self.command(command) };
         let first = self.add(HipNewNode::Record(event))?;
         self.command(command)?;
-        self.nodes.records = Some([first, self.add(HipNewNode::Record(event))?]);
+        self.nodes.records = Some(Box::new([first, self.add(HipNewNode::Record(event))?]));
         Ok(())
     }
 
@@ -104,7 +107,9 @@ impl HipNodeAdder<'_> {
 
     fn kernel(&mut self, launch: HipLaunch) -> Result<()> {
         let node = self.add_work(HipNewNode::Kernel(&launch))?;
-        self.nodes.kernel = Some((node, launch));
+        if self.updatable {
+            self.nodes.kernel = Some(Box::new((node, launch)));
+        }
         Ok(())
     }
 

@@ -54,7 +54,8 @@ impl GraphDevice for HipDeviceInner {
     /// Behind all earlier ones.
     fn append(recording: &mut GraphRecording<Self>, command: &Command, _: SmallVec<[u32; 2]>) -> Result<()> {
         let (graph, record) = (recording.graph.get_mut(), recording.placeholder.as_ref());
-        let nodes = lower::add(&recording.device, graph, &mut recording.order, command, record)?;
+        let (order, updatable) = (&mut recording.order, recording.desc.updatable);
+        let nodes = lower::add(&recording.device, graph, order, command, updatable, record)?;
         recording.push(command, nodes, ());
         Ok(())
     }
@@ -132,7 +133,7 @@ impl LaunchDevice for HipDeviceInner {
         signal: Signal<'_>,
     ) -> Result<()> {
         enqueue_as_graph(queue, command, wait, signal, |graph| {
-            lower::add(&queue.device, graph, &mut None, command, None)
+            lower::add(&queue.device, graph, &mut None, command, false, None)
         })
     }
 

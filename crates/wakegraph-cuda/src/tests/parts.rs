@@ -227,6 +227,17 @@ fn captured_work_that_allocates_is_a_part_of_its_own() {
 }
 
 #[test]
+fn captured_work_that_allocates_follows_several_commands_without_nodes() {
+    let bench = Bench::new();
+    fake::capture_nodes(&[CU_GRAPH_NODE_TYPE_MEM_ALLOC]);
+    let mut buffer = bench.device.create_command_buffer(&PLAIN).unwrap();
+    let empty = [(); 2].map(|()| buffer.append(&Command::Empty, &[]).unwrap().sync_point);
+    buffer.append(&native(), &empty).unwrap();
+    buffer.finalize().unwrap();
+    assert_eq!(launched(&bench, &*buffer), 1);
+}
+
+#[test]
 fn bodies_refuse_work_that_allocates_by_name() {
     let bench = Bench::new();
     let condition = MemoryView::whole(bench.memory());

@@ -151,6 +151,11 @@ impl ValidatedCommandBuffer {
         Ok(appended)
     }
 
+    /// Makes room for commands: [`CommandBuffer::reserve`].
+    pub fn reserve(&mut self, commands: usize) {
+        self.inner.reserve(commands);
+    }
+
     /// Ends recording: [`CommandBuffer::finalize`].
     pub fn finalize(&mut self) -> Result<()> {
         if self.finalized {

@@ -102,6 +102,10 @@ impl<D: GraphDevice> CommandBuffer for GraphCommandBuffer<D> {
         Ok(Appended::new(self.id, index, command, &self.desc))
     }
 
+    fn reserve(&mut self, commands: usize) {
+        self.recording.commands.reserve_exact(commands);
+    }
+
     fn command(&self, index: usize) -> Option<&Command> {
         self.recording.commands.get(index).map(|recorded| &recorded.command)
     }
@@ -124,10 +128,9 @@ impl<D: GraphDevice> CommandBuffer for GraphCommandBuffer<D> {
             let mut instance = instance.lock();
             if self.desc.profiling {
                 let events = records.commands.lock();
-                let nodes = commands
-                    .iter()
-                    .zip(&*events)
-                    .filter_map(|(recorded, events)| Some(recorded.nodes.records?.into_iter().zip(events)));
+                let nodes = commands.iter().zip(&*events).filter_map(|(recorded, events)| {
+                    Some(recorded.nodes.records.as_deref()?.iter().copied().zip(events))
+                });
                 instance.record(Arc::clone(records) as _, nodes.flatten())?;
             }
             D::launch(&mut instance, &self.recording, borrowed, true)
@@ -182,8 +185,8 @@ fn update<D: GraphDevice>(
     for (StagedChange { index, launch, enabled, .. }, change) in changes.into_iter().zip(all) {
         let recorded = &mut recording.commands[index];
         let place = recorded.nodes.kernel.as_mut();
-        if let (Some(new), Some(command), Some((_, current))) = (launch, change.command, place) {
-            *current = new;
+        if let (Some(new), Some(command), Some(kernel)) = (launch, change.command, place) {
+            kernel.1 = new;
             let old = std::mem::replace(&mut recorded.command, command);
             if !keeps_objects(&old, &recorded.command) {
                 replaced.push(old);
@@ -308,14 +311,14 @@ fn set_kernels<D: GraphDevice>(
     updates: &[CommandUpdate],
 ) -> Result<(), ContextFailure<D::Context>> {
     let commands = updates.iter().map(|update| &recording.commands[update.handle.index as usize]);
-    let kernels = commands.filter_map(|recorded| recorded.nodes.kernel.as_ref());
-    kernels.into_iter().try_for_each(|(node, launch)| instance.exec.set_kernel(*node, launch))
+    let mut kernels = commands.filter_map(|recorded| recorded.nodes.kernel.as_deref());
+    kernels.try_for_each(|(node, launch)| instance.exec.set_kernel(*node, launch))
 }
 
 impl<D: GraphDevice> RecordedCommand<D> {
     /// The launch of a kernel, as the contract and as the driver have it.
     fn launch_mut(&mut self) -> Option<(&mut KernelLaunch, &mut D::Launch, &D::Place)> {
-        match (&mut self.command, &mut self.nodes.kernel) {
+        match (&mut self.command, self.nodes.kernel.as_deref_mut()) {
             (Command::Kernel(launch), Some((_, current))) => {
                 Some((Arc::make_mut(launch), current, &self.place))
             }
@@ -344,7 +347,7 @@ impl<D: GraphDevice> StagedChange<D> {
         if enabled == Some(false) && !D::can_disable(&recorded.place) {
             return Ok(None);
         }
-        let launch = match (command, &recorded.nodes.kernel) {
+        let launch = match (command, recorded.nodes.kernel.as_deref()) {
             (None, _) => None,
             (Some(Command::Kernel(launch)), Some((_, current))) => {
                 match recording.device.launch_in_place(&recorded.place, current, launch)? {
@@ -367,7 +370,7 @@ impl<D: GraphDevice> StagedChange<D> {
 
     /// Makes the instance do again what the command says.
     fn undo(&self, exec: &mut D::Exec, recorded: &RecordedCommand<D>) -> Result<()> {
-        let current = recorded.nodes.kernel.as_ref().map(|(_, launch)| launch);
+        let current = recorded.nodes.kernel.as_deref().map(|(_, launch)| launch);
         let (enabled, launch) = (self.enabled.map(|_| recorded.enabled), self.launch.as_ref().and(current));
         self.set(exec, recorded, enabled, launch)
     }
@@ -385,7 +388,7 @@ impl<D: GraphDevice> StagedChange<D> {
             work.iter().try_for_each(|node| exec.set_enabled(*node, enabled))?;
         }
         let again = D::FORGETS_DISABLED && enabled == Some(true);
-        if let Some((node, current)) = kernel
+        if let Some((node, current)) = kernel.as_deref()
             && let Some(launch) = launch.or(again.then_some(current))
         {
             exec.set_kernel(*node, launch)?;
@@ -523,7 +526,7 @@ fn take_commands<D: GraphDevice>(
         let ours = &mut recording.commands[index];
         let kept = std::mem::replace(&mut ours.nodes.kept, theirs.nodes.kept.clone());
         replaced.push((std::mem::replace(&mut ours.command, theirs.command.clone()), kept));
-        let state = match (&mut ours.nodes.kernel, &theirs.nodes.kernel) {
+        let state = match (ours.nodes.kernel.as_deref_mut(), theirs.nodes.kernel.as_deref()) {
             (Some((_, launch)), Some((_, new))) => {
                 launch.clone_from(new);
                 GraphState::OtherLaunches
