@@ -47,7 +47,8 @@ unsafe impl Sync for CudaContext {}
 
 /// While this lives, the context is current on this thread, and the thread is [`CaptureRelaxed`].
 #[must_use = "the context is current only as long as this lives"]
-pub(super) struct BoundContext<'a> {
+#[derive(Debug)]
+pub(super) struct CurrentContext<'a> {
     driver: &'a Driver,
     pushed: bool,
     _relaxed: CaptureRelaxed<'a, Driver>,
@@ -87,7 +88,7 @@ impl CudaContext {
             return Err(invalid("a null handle is no context"));
         }
         let device: CUdevice = {
-            let _bound = bind(driver, raw).map_err(|failure| match failure.code {
+            let _bound = enter(driver, raw).map_err(|failure| match failure.code {
                 CUDA_ERROR_INVALID_CONTEXT => {
                     invalid("the handle is not that of a context").caused_by(Error::from(failure))
                 }
@@ -115,7 +116,7 @@ impl CudaContext {
 
 impl DriverContext for CudaContext {
     type Driver = Driver;
-    type Bound<'a> = BoundContext<'a>;
+    type Entered<'a> = CurrentContext<'a>;
 
     fn driver(&self) -> &'static Driver {
         self.driver
@@ -127,8 +128,8 @@ impl DriverContext for CudaContext {
 
     /// The context that is current on the thread now, if any, is so again afterwards: other libraries work
     /// with it, and the application may destroy a context that it has given us.
-    fn bind(&self) -> Result<BoundContext<'_>, CudaFailure> {
-        bind(self.driver, self.raw)
+    fn enter(&self) -> Result<CurrentContext<'_>, CudaFailure> {
+        enter(self.driver, self.raw)
     }
 
     fn make_current(&self) -> Result<(), CudaFailure> {
@@ -149,10 +150,10 @@ impl Drop for CudaContext {
     }
 }
 
-impl Drop for BoundContext<'_> {
+impl Drop for CurrentContext<'_> {
     fn drop(&mut self) {
         if self.pushed {
-            // SAFETY: `bind` pushed the context that is popped, on this thread.
+            // SAFETY: `enter` pushed the context that is popped, on this thread.
             if let Err(failure) = unsafe { get!(self.driver, cuCtxPopCurrent()) } {
                 let error = Error::from(failure);
                 tracing::warn!(target: "wakegraph", %error, "a context could not be unbound");
@@ -161,8 +162,8 @@ impl Drop for BoundContext<'_> {
     }
 }
 
-/// As [`CudaContext::bind`](DriverContext::bind). The context is live.
-fn bind(driver: &Driver, raw: CUcontext) -> Result<BoundContext<'_>, CudaFailure> {
+/// As [`CudaContext::enter`](DriverContext::enter). The context is live.
+fn enter(driver: &Driver, raw: CUcontext) -> Result<CurrentContext<'_>, CudaFailure> {
     let _relaxed = CaptureRelaxed::enter(driver)?;
     // SAFETY: the driver is initialised.
     let current: CUcontext = unsafe { get!(driver, cuCtxGetCurrent()) }?;
@@ -171,7 +172,7 @@ fn bind(driver: &Driver, raw: CUcontext) -> Result<BoundContext<'_>, CudaFailure
         // SAFETY: the caller keeps the context.
         unsafe { call!(driver, cuCtxPushCurrent(raw)) }?;
     }
-    Ok(BoundContext { driver, pushed, _relaxed })
+    Ok(CurrentContext { driver, pushed, _relaxed })
 }
 
 /// The number of devices.

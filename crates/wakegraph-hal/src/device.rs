@@ -281,6 +281,18 @@ pub unsafe trait Device: Any + Debug + Send + Sync {
         Err(no_import("queues"))
     }
 
+    /// Calls `work` with this thread prepared for the driver, so that the calls in it need not prepare it one
+    /// by one, as by making a context current.
+    ///
+    /// The default only calls `work`.
+    ///
+    /// # Errors
+    /// The driver's. `work` was not called then.
+    fn bind_thread(&self, work: &mut dyn FnMut()) -> Result<()> {
+        work();
+        Ok(())
+    }
+
     /// Whether commands on this device can use `memory` where it is, without a copy through the
     /// host.
     fn can_access(&self, memory: &dyn Memory) -> bool;

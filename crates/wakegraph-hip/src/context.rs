@@ -42,7 +42,8 @@ pub(super) struct HipContext {
 
 /// While this lives, the device is current on this thread, and the thread is [`CaptureRelaxed`].
 #[must_use = "the device is current only as long as this lives"]
-pub(super) struct HipBoundContext<'a> {
+#[derive(Debug)]
+pub(super) struct CurrentDevice<'a> {
     driver: &'a Driver,
     /// The device to make current again, if it is another one.
     before: Option<c_int>,
@@ -79,7 +80,7 @@ impl HipContext {
 
 impl DriverContext for HipContext {
     type Driver = Driver;
-    type Bound<'a> = HipBoundContext<'a>;
+    type Entered<'a> = CurrentDevice<'a>;
 
     fn driver(&self) -> &'static Driver {
         self.driver
@@ -89,8 +90,7 @@ impl DriverContext for HipContext {
         &self.health
     }
 
-    /// Makes the device current on this thread, as long as what is returned lives.
-    fn bind(&self) -> Result<HipBoundContext<'_>, HipFailure> {
+    fn enter(&self) -> Result<CurrentDevice<'_>, HipFailure> {
         let relaxed = CaptureRelaxed::enter(self.driver)?;
         // SAFETY: the driver is initialised.
         let current: c_int = unsafe { get!(self.driver, hipGetDevice()) }?;
@@ -98,7 +98,7 @@ impl DriverContext for HipContext {
         if before.is_some() {
             self.make_current()?;
         }
-        Ok(HipBoundContext { driver: self.driver, before, _relaxed: relaxed })
+        Ok(CurrentDevice { driver: self.driver, before, _relaxed: relaxed })
     }
 
     /// Makes the device current in the place of the one that is current now.
@@ -108,7 +108,7 @@ impl DriverContext for HipContext {
     }
 }
 
-impl Drop for HipBoundContext<'_> {
+impl Drop for CurrentDevice<'_> {
     fn drop(&mut self) {
         if let Some(before) = self.before {
             // SAFETY: this device was current.

@@ -211,8 +211,11 @@ fn build(
                 let instantiate = |recording: RecordedBuffer| {
                     measure(device, PreparationStep::Instantiate, of, || recording.finalize(device))
                 };
-                let buffer = record(&source, &plan, index, device, options, &scratch, &mut uses)
-                    .and_then(instantiate)
+                let work = || {
+                    record(&source, &plan, index, device, options, &scratch, &mut uses).and_then(instantiate)
+                };
+                let buffer = device
+                    .observe(device.hal().bind_thread(work))
                     .map_err(|error| error.on_device(device.selector()))?;
                 PartitionWork::CommandBuffer(UpdatableCell::new(buffer, options.updatable))
             }
@@ -407,6 +410,7 @@ pub(super) fn record(
     let desc = hal::CommandBufferDesc { updatable, in_order, profiling, low_latency };
     let buffer = device.observe(device.hal().create_command_buffer(&desc))?;
     let mut recording = RecordedBuffer { buffer, stand_ins: SmallVec::new() };
+    recording.buffer.reserve(plan.nodes(partition).len());
     let mut points: Vec<hal::SyncPoint> = Vec::with_capacity(plan.nodes(partition).len());
     let mut after = Vec::new();
     for (position, &node) in plan.nodes(partition).iter().enumerate() {

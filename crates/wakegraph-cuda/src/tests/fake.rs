@@ -344,8 +344,14 @@ mod functions {
     ) -> Code {
         let is_lacking =
             attribute == CU_DEVICE_ATTRIBUTE_MEMORY_POOLS_SUPPORTED && with(|state| state.no_pools);
+        let number = match attribute {
+            _ if is_lacking => 0,
+            // Of which some is for gaps between arguments.
+            CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN => 2048,
+            _ => 1024,
+        };
         // SAFETY: the caller gives a place for a number.
-        unsafe { value.write(if is_lacking { 0 } else { 1024 }) };
+        unsafe { value.write(number) };
         called("cuDeviceGetAttribute")
     }
 

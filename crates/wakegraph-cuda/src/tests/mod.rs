@@ -3,6 +3,7 @@
 
 mod counting;
 pub(crate) mod fake;
+mod finalize;
 mod foreign;
 mod loops;
 mod memory;

@@ -188,6 +188,14 @@ impl ValidatedDevice {
         unsafe { self.inner.order_after(queue, events) }.map_err(|error| self.here(error))
     }
 
+    /// Calls `work` with this thread prepared for the driver: [`Device::bind_thread`].
+    pub fn bind_thread<T>(&self, work: impl FnOnce() -> Result<T>) -> Result<T> {
+        let (mut work, mut outcome) = (Some(work), None);
+        self.inner.bind_thread(&mut || outcome = work.take().map(|work| work()))?;
+        outcome
+            .unwrap_or_else(|| Err(Error::new(ErrorKind::Bug, "a backend has not called what it was given")))
+    }
+
     fn check_handle(&self, handle: *mut c_void, why: &str) -> Result<()> {
         if handle.is_null() {
             return Err(self.here(Error::new(ErrorKind::InvalidArgument, why)));

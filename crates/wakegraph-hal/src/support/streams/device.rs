@@ -22,7 +22,7 @@ use super::stream::{
     CaptureContext, DriverStream, EventHandle, RawEvent, SignalTimes, StreamContext, StreamHandle,
     nanoseconds_at,
 };
-use super::{ContextFailure, DriverContext};
+use super::{ContextFailure, DriverContext, call_user};
 use crate::support::errors::{foreign, foreign_wait, idle_wait};
 use crate::support::launch::{LaunchArguments, LaunchGeometry, LaunchLimits};
 use crate::support::signals::EnqueueSignal;
@@ -204,6 +204,13 @@ unsafe impl<D: GpuBackend> Device for GpuDevice<D> {
             Arc::ptr_eq(owner, &self.inner)
                 || memory.kind() == MemoryKind::Host
                 || owner.parts().peers.is_open_to(self.inner.id(), || owner.open_to(&self.inner), order)
+        })
+    }
+
+    fn bind_thread(&self, work: &mut dyn FnMut()) -> Result<()> {
+        self.inner.context().run(|| {
+            work();
+            Ok::<_, Error>(())
         })
     }
 
@@ -485,7 +492,7 @@ impl<D: StreamDevice<Context: CaptureContext>> StreamQueue<D> {
         let lent = unsafe { stream.lent() };
         // SAFETY: the stream waits for the wait list, in the current context; the event is recorded behind
         // what is on it then.
-        let called = unsafe { task.call_live(&lent) };
+        let called = call_user(|| unsafe { task.call_live(&lent) });
         // A library may have made another context current.
         let current = context.make_current().map_err(|failure| context.error(failure));
         let captured = stream.end_open_capture().map_err(|failure| context.error(failure));

@@ -5,7 +5,7 @@
 //!
 //! | file | what it has |
 //! |---|---|
-//! | this one | a device's context, made current for each call; calls of a driver that did not succeed; the modes that keep this thread's calls and other threads' captures apart |
+//! | this one | a device's context, made current for calls; calls of a driver that did not succeed; the modes that keep this thread's calls and other threads' captures apart |
 //! | `stream` | streams and events of the driver, streams lent to closures, times on the host's clock |
 //! | `memory_stream` | the stream on which memory is allocated and cleared, and the order of the others behind it |
 //! | `pool` | the streams of a device, which queues borrow |
@@ -20,6 +20,7 @@ mod pool;
 mod signal;
 mod stream;
 
+use std::cell::Cell;
 use std::fmt::Debug;
 use std::marker::PhantomData;
 use std::ptr;
@@ -45,7 +46,7 @@ pub trait DriverContext: Debug + Send + Sync + Sized + 'static {
     /// The driver's functions.
     type Driver: CaptureModes + Debug + Sync;
     /// While this lives, the context is current on this thread, and the thread is [`CaptureRelaxed`].
-    type Bound<'a>
+    type Entered<'a>: Debug
     where
         Self: 'a;
 
@@ -55,8 +56,13 @@ pub trait DriverContext: Debug + Send + Sync + Sized + 'static {
     /// The device's health.
     fn health(&self) -> &DeviceHealth;
 
-    /// Makes the context current on this thread.
-    fn bind(&self) -> Result<Self::Bound<'_>, ContextFailure<Self>>;
+    /// Makes the context current on this thread, as [`bind`](Self::bind) does unless it is bound.
+    fn enter(&self) -> Result<Self::Entered<'_>, ContextFailure<Self>>;
+
+    /// Makes the context current on this thread, as long as what is returned lives.
+    fn bind(&self) -> Result<BoundContext<'_, Self>, ContextFailure<Self>> {
+        BoundContext::bind(self)
+    }
 
     /// Makes the context current in the place of the one that is current now.
     fn make_current(&self) -> Result<(), ContextFailure<Self>>;
@@ -94,6 +100,58 @@ pub trait DriverContext: Debug + Send + Sync + Sized + 'static {
             tracing::warn!(target: "wakegraph", %error, "a driver object could not be destroyed");
         }
     }
+}
+
+thread_local! {
+    /// The address of the context that a [`BoundContext`] of this thread keeps current; 0 for none.
+    static BOUND: Cell<usize> = const { Cell::new(0) };
+}
+
+/// While this lives, the context is current on this thread, and the thread is [`CaptureRelaxed`].
+///
+/// Binding the context again inside costs no call of the driver.
+#[must_use = "the context is current only as long as this lives"]
+#[derive(Debug)]
+pub struct BoundContext<'a, C: DriverContext + 'a> {
+    /// The value of [`BOUND`] before, unless the context was bound.
+    before: Option<usize>,
+    _entered: Option<C::Entered<'a>>,
+    /// The context is current on this thread, so this value stays on it.
+    thread: PhantomData<*const ()>,
+}
+
+impl<'a, C: DriverContext> BoundContext<'a, C> {
+    fn bind(context: &'a C) -> Result<Self, ContextFailure<C>> {
+        let address = ptr::from_ref(context).addr();
+        if BOUND.get() == address {
+            return Ok(Self { before: None, _entered: None, thread: PhantomData });
+        }
+        let entered = context.enter()?;
+        Ok(Self { before: Some(BOUND.replace(address)), _entered: Some(entered), thread: PhantomData })
+    }
+}
+
+impl<C: DriverContext> Drop for BoundContext<'_, C> {
+    fn drop(&mut self) {
+        if let Some(before) = self.before {
+            BOUND.set(before);
+        }
+    }
+}
+
+/// Calls a closure of the user's. It may make another context current, so what it binds of ours is bound anew.
+pub fn call_user<T>(closure: impl FnOnce() -> T) -> T {
+    /// Sets [`BOUND`] when it is dropped.
+    struct Before(usize);
+
+    impl Drop for Before {
+        fn drop(&mut self) {
+            BOUND.set(self.0);
+        }
+    }
+
+    let _before = Before(BOUND.replace(0));
+    closure()
 }
 
 /// A call for the objects of a context that did not succeed.

@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 
-use super::{ContextFailure, DriverContext};
+use super::{ContextFailure, DriverContext, call_user};
 use crate::support::library::{ObjectKind, Owned};
 use crate::{CommandTimes, Error, ErrorKind, EventProfile, NativeCommand, NativeStream, Priority, Result};
 
@@ -351,7 +351,7 @@ pub fn capture<C: CaptureContext>(context: &Arc<C>, native: &NativeCommand) -> R
     let lent = unsafe { stream.lent() };
     // SAFETY: the stream captures, in the current context. The graph becomes part of a
     // command-buffer, which keeps the command with its memory; its enqueues promise the order.
-    let called = unsafe { native.call(&lent) };
+    let called = call_user(|| unsafe { native.call(&lent) });
     // A library may have made another context current.
     let current = context.make_current();
     let mut raw = ptr::null_mut();
