@@ -1,7 +1,7 @@
 //! The modifiable graph: adding nodes and edges.
 
 use std::cmp::Reverse;
-use std::collections::{BTreeMap, BinaryHeap};
+use std::collections::BinaryHeap;
 use std::panic::Location;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -56,8 +56,8 @@ pub struct Graph<P> {
     pub(super) devices: Vec<DeviceId>,
     pub(super) contents: Vec<Content<P>>,
     pub(super) locations: Vec<&'static Location<'static>>,
-    /// The names of the nodes that have one.
-    pub(super) names: BTreeMap<u32, Arc<str>>,
+    /// The name of each node, up to the last one that has a name.
+    pub(super) names: Vec<Option<Arc<str>>>,
     pub(super) accesses: Vec<Access>,
     /// For each node, the end of its accesses. They start where those of the previous node end.
     pub(super) access_ends: Vec<usize>,
@@ -110,7 +110,7 @@ impl<P> Graph<P> {
             devices: Vec::new(),
             contents: Vec::new(),
             locations: Vec::new(),
-            names: BTreeMap::new(),
+            names: Vec::new(),
             accesses: Vec::new(),
             access_ends: Vec::new(),
             adjacency: Adjacency::default(),
@@ -207,8 +207,9 @@ impl<P> Graph<P> {
     /// # Errors
     /// [`ErrorKind::InvalidArgument`] for a node of another graph.
     pub(crate) fn set_name(&mut self, id: NodeId, name: impl Into<Arc<str>>) -> Result<()> {
-        let index = self.index_of(id)?;
-        self.names.insert(index, name.into());
+        let index = self.index_of(id)? as usize;
+        self.names.resize(self.names.len().max(index + 1), None);
+        self.names[index] = Some(name.into());
         Ok(())
     }
 
@@ -233,7 +234,7 @@ impl<P> Graph<P> {
             Content::Command(command) => Ok(command),
             Content::Empty | Content::SubGraph(_) => {
                 Err(Error::new(ErrorKind::InvalidArgument, "the node holds no command")
-                    .in_node(label(self.kinds[slot], self.names.get(&index).map(|name| &**name), index))
+                    .in_node(label(self.kinds[slot], self.names.get(slot).and_then(Option::as_deref), index))
                     .at(self.locations[slot])
                     .help("only commands and host tasks have operands"))
             }

@@ -90,8 +90,8 @@ impl<P> Graph<P> {
 
     /// The first node with this name.
     pub fn find(&self, name: &str) -> Option<NodeId> {
-        let index = *self.names.iter().find(|(_, given)| ***given == *name)?.0;
-        Some(NodeId { graph: self.identity, index })
+        let index = self.names.iter().position(|given| given.as_deref() == Some(name))?;
+        self.id_at(index)
     }
 
     /// The id of the node with this index. A node has the same index in a graph and in its clones.
@@ -157,7 +157,7 @@ impl<P> Graph<P> {
 
     /// The name of a node, if it has one.
     pub(crate) fn name_at(&self, index: usize) -> Option<&Arc<str>> {
-        self.names.get(&(index as u32))
+        self.names.get(index)?.as_ref()
     }
 
     /// The accesses that the node at `index` was added with.
@@ -192,7 +192,7 @@ impl<'a, P> NodeRef<'a, P> {
 
     /// The name of the node, if it has one.
     pub(crate) fn name(self) -> Option<&'a str> {
-        self.graph.names.get(&self.index).map(|name| &**name)
+        self.graph.name_at(self.index as usize).map(|name| &**name)
     }
 
     /// The device of the node.

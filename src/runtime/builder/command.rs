@@ -3,8 +3,8 @@
 
 use std::borrow::Cow;
 use std::collections::{HashMap, HashSet};
-use std::ptr;
 use std::sync::Arc;
+use std::{ptr, slice};
 
 use smallvec::SmallVec;
 use wakegraph_hal as hal;
@@ -168,22 +168,24 @@ impl Command {
     }
 
     /// Returns the views that it uses itself; a conditional's or a loop's bodies are left out.
-    pub(crate) fn views(&self) -> Box<dyn Iterator<Item = &View> + '_> {
-        match self {
-            Self::Kernel { call, .. } => Box::new(call.views()),
-            Self::Memory { uses, .. } => Box::new(uses.iter().flatten()),
-            Self::Control(control) => Box::new(std::iter::once(&control.condition)),
-            Self::Native { uses, .. } | Self::HostTask { uses, .. } => Box::new(uses.iter()),
-            Self::Disabled(command) => command.views(),
-        }
+    pub(crate) fn views(&self) -> impl Iterator<Item = &View> {
+        let (call, some, all): (_, &[Option<View>], &[View]) = match self.while_enabled() {
+            Self::Kernel { call, .. } => (Some(call), &[], &[]),
+            Self::Memory { uses, .. } => (None, uses, &[]),
+            Self::Control(control) => (None, &[], slice::from_ref(&control.condition)),
+            Self::Native { uses, .. } | Self::HostTask { uses, .. } => (None, &[], uses),
+            Self::Disabled(_) => (None, &[], &[]),
+        };
+        call.into_iter().flat_map(|call| call.views()).chain(some.iter().flatten()).chain(all)
     }
 
     /// Everything it keeps alive.
-    pub(crate) fn allocations(&self) -> Box<dyn Iterator<Item = &Arc<Allocation>> + '_> {
-        match self {
-            Self::Control(control) => Box::new(control.allocations.iter()),
-            _ => Box::new(self.views().map(View::allocation)),
-        }
+    pub(crate) fn allocations(&self) -> impl Iterator<Item = &Arc<Allocation>> {
+        let (views, bodies) = match self {
+            Self::Control(control) => (None, &control.allocations[..]),
+            _ => (Some(self.views()), &[][..]),
+        };
+        views.into_iter().flatten().map(View::allocation).chain(bodies)
     }
 }
 

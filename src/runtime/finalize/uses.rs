@@ -95,7 +95,9 @@ impl Uses {
         let merged = shared.map(|allocation| {
             let resource = allocation.memory().resource();
             let own = self.of(resource).map(|(_, access)| access);
-            let accesses: Vec<_> = own.chain(more(resource)).collect();
+            let mut accesses: Vec<_> = own.chain(more(resource)).collect();
+            // Most nodes use memory as the one before them does.
+            accesses.dedup();
             (allocation.clone(), accesses::merged(&accesses))
         });
         merged.filter(|(_, accesses)| !accesses.is_empty()).collect()

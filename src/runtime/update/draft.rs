@@ -94,7 +94,7 @@ impl Draft {
     ) -> Box<dyn Iterator<Item = &'a Arc<Allocation>> + 'a> {
         match (self.call, self.changed()) {
             (Some(call), _) => Box::new(steps.calls[call].views().map(View::allocation)),
-            (None, Some(command)) => command.allocations(),
+            (None, Some(command)) => Box::new(command.allocations()),
             (None, None) => Box::new(std::iter::empty()),
         }
     }

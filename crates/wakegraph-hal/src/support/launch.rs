@@ -139,7 +139,7 @@ impl LaunchArguments {
         for (param, arg) in params.iter().zip(args) {
             arguments.push(arg, &address)?;
             if let Some(len) = dialect::slice_len(param, arg) {
-                arguments.push_bytes(&len.to_ne_bytes());
+                arguments.push_word(len);
             }
         }
         let (size, offset) = (range.global_size(), range.offset());
@@ -209,8 +209,8 @@ impl LaunchArguments {
     fn push(&mut self, arg: &KernelArg, address: impl Fn(&MemoryView) -> Result<u64>) -> Result<()> {
         match arg {
             KernelArg::Value(bytes) => self.push_bytes(bytes),
-            KernelArg::Memory(view) => self.push_bytes(&address(view)?.to_ne_bytes()),
-            KernelArg::Usm(pointer) => self.push_bytes(&(pointer.address() as u64).to_ne_bytes()),
+            KernelArg::Memory(view) => self.push_word(address(view)?),
+            KernelArg::Usm(pointer) => self.push_word(pointer.address() as u64),
             KernelArg::Local(bytes) => {
                 // The kernel gets the offset, a multiple of what the widest type needs.
                 let start = self.local.next_multiple_of(16);
@@ -221,7 +221,17 @@ impl LaunchArguments {
         Ok(())
     }
 
+    fn push_word(&mut self, word: u64) {
+        self.starts.push(self.words.len() as u32);
+        self.words.push(word);
+    }
+
     fn push_bytes(&mut self, bytes: &[u8]) {
+        if bytes.len() <= size_of::<u64>() {
+            let mut word = [0; size_of::<u64>()];
+            word[..bytes.len()].copy_from_slice(bytes);
+            return self.push_word(u64::from_ne_bytes(word));
+        }
         // Vector types are aligned to 16 bytes and these words only to 8. The driver copies them.
         let start = self.words.len();
         self.starts.push(start as u32);

@@ -19,7 +19,11 @@ pub(super) fn check_supported(command: &Command, supported: CommandKinds) -> Res
         return Err(unsupported(format!("the device cannot put this command into a command-buffer: {kind}")));
     }
     let held = command.bodies().fold(CommandKinds::empty(), |kinds, body| kinds | body.kinds());
-    match CommandKind::all().find(|inner| (held - supported).contains(inner.as_set())) {
+    let lacking = held - supported;
+    if lacking.is_empty() {
+        return Ok(());
+    }
+    match CommandKind::all().find(|inner| lacking.contains(inner.as_set())) {
         None => Ok(()),
         Some(inner) => Err(unsupported(format!(
             "{kind}: the device cannot put a command of its body into a command-buffer: {inner}"

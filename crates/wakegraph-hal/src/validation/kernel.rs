@@ -97,13 +97,35 @@ pub(super) fn check<'a>(launch: LaunchView<'a>, device: &'a dyn Device, subject:
 /// A launch as it is, or as an update would leave it.
 pub(super) struct LaunchView<'a> {
     kernel: &'a dyn Kernel,
-    args: SmallVec<[&'a KernelArg; 8]>,
+    args: LaunchArgs<'a>,
     range: Range,
+}
+
+enum LaunchArgs<'a> {
+    Own(&'a [KernelArg]),
+    Updated(SmallVec<[&'a KernelArg; 8]>),
+}
+
+impl<'a> LaunchArgs<'a> {
+    fn iter(&self) -> impl Iterator<Item = &'a KernelArg> {
+        let (own, updated) = match self {
+            Self::Own(args) => (*args, &[][..]),
+            Self::Updated(args) => (&[][..], &args[..]),
+        };
+        own.iter().chain(updated.iter().copied())
+    }
+
+    fn len(&self) -> usize {
+        match self {
+            Self::Own(args) => args.len(),
+            Self::Updated(args) => args.len(),
+        }
+    }
 }
 
 impl<'a> LaunchView<'a> {
     pub(super) fn of(launch: &'a KernelLaunch) -> Self {
-        Self { kernel: &*launch.kernel, args: launch.args.iter().collect(), range: launch.range }
+        Self { kernel: &*launch.kernel, args: LaunchArgs::Own(&launch.args), range: launch.range }
     }
 
     /// The launch of `kernel` after an update, which names all of its arguments that the launch lacks.
@@ -116,7 +138,7 @@ impl<'a> LaunchView<'a> {
             let new = update.args.iter().rfind(|(named, _)| *named == index).map(|(_, arg)| arg);
             new.or_else(|| launch.args.get(index))
         };
-        let args = (0..kernel.params().len()).filter_map(arg).collect();
+        let args = LaunchArgs::Updated((0..kernel.params().len()).filter_map(arg).collect());
         Self { kernel: &**kernel, args, range: update.range_after(launch.range) }
     }
 }
@@ -306,7 +328,7 @@ impl<'a> LaunchCheck<'a> {
     }
 
     fn pairs(&self) -> impl Iterator<Item = (&'a Param, &'a KernelArg)> + use<'a, '_> {
-        self.launch.kernel.params().iter().zip(self.launch.args.iter().copied())
+        self.launch.kernel.params().iter().zip(self.launch.args.iter())
     }
 
     #[cold]

@@ -258,7 +258,11 @@ impl KernelCall {
 
     /// The arguments for a launch on `device`.
     pub(crate) fn to_hal(&self, device: &Device) -> Result<Vec<KernelArg>> {
-        self.args.iter().map(|arg| arg.to_hal(device)).collect()
+        let mut args = Vec::with_capacity(self.args.len());
+        for arg in &self.args {
+            args.push(arg.to_hal(device)?);
+        }
+        Ok(args)
     }
 
     /// The memory of an argument that fits its parameter, and how the kernel uses it.
