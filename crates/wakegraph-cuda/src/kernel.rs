@@ -52,13 +52,12 @@ impl CudaKernel {
             Ok(self::code(device.compute_capability, desc)?.code)
         })?;
         // Code for older devices knows no wait.
-        let version = || function.attribute(CU_FUNC_ATTRIBUTE_PTX_VERSION);
-        let capability = device.compute_capability;
+        let is_new = || -> Result<bool, CudaFailure> {
+            Ok(function.attribute(CU_FUNC_ATTRIBUTE_PTX_VERSION)? >= OVERLAP_CAPABILITY as usize)
+        };
         let wait = match portable {
-            true if program::compiles_for(capability, OVERLAP_CAPABILITY) => KernelWait::IfTold,
-            false if desc.sources.cuda_waits && version()? >= OVERLAP_CAPABILITY as usize => {
-                KernelWait::Always
-            }
+            true if is_new()? => KernelWait::IfTold,
+            false if desc.sources.cuda_waits && is_new()? => KernelWait::Always,
             _ => KernelWait::Never,
         };
         let kernel = Self {

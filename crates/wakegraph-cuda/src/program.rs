@@ -3,10 +3,12 @@
 #![expect(unsafe_code, reason = "calls the compiler and the driver")]
 
 use std::ffi::{CString, c_char, c_int, c_uint, c_void};
-use std::ptr;
-use std::sync::Arc;
+use std::path::Path;
+use std::sync::{Arc, OnceLock};
+use std::{fmt, ptr};
 
 use wakegraph_hal::support::kernel_cache;
+use wakegraph_hal::support::library::{file_key, file_of, search_key};
 use wakegraph_hal::support::sources::ProgramCache;
 use wakegraph_hal::support::streams::retry_with_room;
 use wakegraph_hal::{CodeOrigin, Compilation, Error, ErrorKind, Result};
@@ -16,7 +18,8 @@ use super::error::{driver, version};
 use super::memory::MemoryPool;
 use super::sys::{
     self, CU_JIT_ERROR_LOG_BUFFER, CU_JIT_ERROR_LOG_BUFFER_SIZE_BYTES, CUDA_ERROR_NOT_FOUND, CUfunction,
-    CUfunction_attribute, CUmod_st, Code, CudaFailure, Nvrtc, call, get, nvrtcProgram, outcome,
+    CUfunction_attribute, CUmod_st, Code, CudaFailure, NVRTC_LIBRARIES, Nvrtc, call, get, nvrtcProgram,
+    outcome,
 };
 
 /// The options for a compilation.
@@ -48,63 +51,133 @@ pub(super) fn compile(
     })
 }
 
-/// Whether [`compile`] makes code for at least the capability `least` out of a source for devices of
-/// `capability`: an older compiler does not know newer devices.
-pub(super) fn compiles_for(capability: u32, least: u32) -> bool {
-    let supported = nvrtc().ok().and_then(|nvrtc| supported(nvrtc).ok());
-    supported.is_some_and(|supported| CompileTarget::choose(capability, &supported).capability() >= least)
-}
-
 /// The compiler that suits the driver.
 fn nvrtc() -> Result<&'static Nvrtc, &'static str> {
     sys::nvrtc(|| driver().ok().and_then(|driver| version(driver).ok()))
 }
 
 fn compile_now(name: &str, source: &str, options: Options, capability: u32) -> Result<(Vec<u8>, CodeOrigin)> {
+    if let Some(code) = Compiler::kept().and_then(|kept| kept.task(source, options, capability).on_disk()) {
+        return Ok((code, CodeOrigin::Disk));
+    }
     let nvrtc = nvrtc().map_err(|reason| {
         let why = format!("kernel '{name}' is C, and the CUDA run-time compiler NVRTC cannot be loaded");
         let remedy = "put libnvrtc (of the CUDA toolkit or the package nvidia-cuda-nvrtc) on the library \
                       path, or give PTX";
         Error::new(ErrorKind::Unavailable, why).help(remedy).caused_by(reason.to_owned())
     })?;
-    let target = CompileTarget::choose(capability, &supported(nvrtc).map_err(broken)?);
-    let architecture = target.option();
-    let options: Vec<_> = options.iter().copied().chain([architecture.as_str()]).collect();
-    let compiler = version_of(nvrtc).map_err(broken)?;
-    let line = options.join(" ");
-    let key = [b"cuda", compiler.as_bytes(), line.as_bytes(), source.as_bytes()];
-    kernel_cache::get_or_compile(&key, || run_compiler(nvrtc, name, source, &options, target))
+    let compiler = Compiler::loaded(nvrtc).map_err(broken)?;
+    let task = compiler.task(source, options, capability);
+    kernel_cache::get_or_compile(&task.key(), || run_compiler(nvrtc, name, &task))
 }
 
-/// The compiler's version, which each of its outputs depends on.
-fn version_of(nvrtc: &Nvrtc) -> Result<String, CudaFailure> {
-    let (mut major, mut minor) = (0, 0);
-    // SAFETY: both pointers are valid for numbers.
-    unsafe { call!(nvrtc, nvrtcVersion(&raw mut major, &raw mut minor)) }?;
-    Ok(format!("{major}.{minor}"))
+/// The compiler's properties that its outputs depend on.
+#[derive(PartialEq, Eq, Debug)]
+struct Compiler {
+    version: String,
+    /// The devices that it knows, by their compute capabilities.
+    capabilities: Vec<u32>,
 }
 
-fn run_compiler(
-    nvrtc: &'static Nvrtc,
-    name: &str,
-    source: &str,
-    options: &[&str],
+impl Compiler {
+    /// The compiler that this process would load, if an earlier one has [loaded](Self::loaded) the same file.
+    /// It takes 5 ms to load, which a process need not that finds all its kernels on disk.
+    fn kept() -> Option<&'static Self> {
+        static KEPT: OnceLock<Option<Compiler>> = OnceLock::new();
+        let read = || {
+            let file = kernel_cache::find(&[COMPILER_FILE, &searched()?])?;
+            let contents = file_key(Path::new(str::from_utf8(&file).ok()?))?;
+            let text = String::from_utf8(kernel_cache::find(&[COMPILER, &file, &contents])?).ok()?;
+            Self::parse(&text)
+        };
+        KEPT.get_or_init(read).as_ref()
+    }
+
+    /// The compiler that has been loaded. Later processes find what it is on disk.
+    fn loaded(nvrtc: &'static Nvrtc) -> Result<Self, CudaFailure> {
+        let (mut major, mut minor) = (0, 0);
+        // SAFETY: both pointers are valid for numbers.
+        unsafe { call!(nvrtc, nvrtcVersion(&raw mut major, &raw mut minor)) }?;
+        let compiler = Self { version: format!("{major}.{minor}"), capabilities: supported(nvrtc)? };
+        let file = file_of(nvrtc.nvrtcVersion as *const c_void);
+        let file = file.as_ref().and_then(|file| Some((file.to_str()?.as_bytes(), file_key(file)?)));
+        if Self::kept() != Some(&compiler)
+            && let Some(((file, contents), searched)) = file.zip(searched())
+        {
+            kernel_cache::keep(&[COMPILER_FILE, &searched], file);
+            kernel_cache::keep(&[COMPILER, file, &contents], compiler.to_string().as_bytes());
+        }
+        Ok(compiler)
+    }
+
+    fn parse(text: &str) -> Option<Self> {
+        let mut words = text.split(' ');
+        let version = words.next()?.to_owned();
+        Some(Self { version, capabilities: words.map(|word| word.parse().ok()).collect::<Option<_>>()? })
+    }
+
+    /// A compilation for devices of this capability.
+    fn task<'a>(&'a self, source: &'a str, options: Options, capability: u32) -> CompileTask<'a> {
+        let target = CompileTarget::choose(capability, &self.capabilities);
+        let options =
+            options.iter().map(|option| format!("{option} ")).collect::<String>() + &target.option();
+        CompileTask { version: &self.version, source, options, target }
+    }
+}
+
+impl fmt::Display for Compiler {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.version)?;
+        self.capabilities.iter().try_for_each(|capability| write!(f, " {capability}"))
+    }
+}
+
+/// Under these keys the cache has the compiler's file, and what it is.
+const COMPILER_FILE: &[u8] = b"the file of NVRTC";
+const COMPILER: &[u8] = b"NVRTC";
+
+/// What decides which compiler is loaded.
+fn searched() -> Option<Vec<u8>> {
+    let driver = driver().ok().and_then(|driver| version(driver).ok());
+    let mut key = search_key(NVRTC_LIBRARIES)?;
+    key.extend(format!("{driver:?}").into_bytes());
+    Some(key)
+}
+
+/// Everything that the output of a compilation depends on.
+struct CompileTask<'a> {
+    version: &'a str,
+    source: &'a str,
+    /// With a space between two.
+    options: String,
     target: CompileTarget,
-) -> Result<Vec<u8>> {
+}
+
+impl CompileTask<'_> {
+    fn key(&self) -> [&[u8]; 4] {
+        [b"cuda", self.version.as_bytes(), self.options.as_bytes(), self.source.as_bytes()]
+    }
+
+    fn on_disk(&self) -> Option<Vec<u8>> {
+        kernel_cache::find(&self.key())
+    }
+}
+
+fn run_compiler(nvrtc: &'static Nvrtc, name: &str, task: &CompileTask<'_>) -> Result<Vec<u8>> {
     let text = |text: &str| {
         CString::new(text).map_err(|_| {
             Error::new(ErrorKind::InvalidArgument, format!("kernel '{name}': the source holds a NUL"))
         })
     };
-    let program =
-        NvrtcCompilation::create(nvrtc, &text(source)?, &text(&format!("{name}.cu"))?).map_err(broken)?;
-    if let Err(failure) = program.compile(&options.iter().copied().map(text).collect::<Result<Vec<_>>>()?) {
+    let program = NvrtcCompilation::create(nvrtc, &text(task.source)?, &text(&format!("{name}.cu"))?)
+        .map_err(broken)?;
+    if let Err(failure) = program.compile(&task.options.split(' ').map(text).collect::<Result<Vec<_>>>()?) {
         let log = program.log().unwrap_or_else(|_| "the compiler gave no log".into());
-        let architecture = target.option();
+        let architecture = task.target.option();
         let why = format!("kernel '{name}' does not compile ({architecture}, code {})", failure.code);
         return Err(Error::new(ErrorKind::Driver, why).caused_by(log));
     }
-    program.code(target).map_err(broken)
+    program.code(task.target).map_err(broken)
 }
 
 /// Target of a compilation.
@@ -125,11 +198,6 @@ impl CompileTarget {
         let older = supported.iter().copied().filter(|&known| known < capability).max();
         // For a device that is older than all the compiler knows, its own error says most.
         Self::Ptx(older.unwrap_or(capability))
-    }
-
-    fn capability(self) -> u32 {
-        let (Self::Binary(capability) | Self::Ptx(capability)) = self;
-        capability
     }
 
     fn option(self) -> String {
@@ -361,5 +429,44 @@ mod tests {
         KernelCache::disable();
         // Another test may just keep a kernel.
         std::fs::remove_dir_all(folder).ok();
+    }
+
+    /// Runs where the compiler is installed; needs no device.
+    #[test]
+    #[cfg(target_os = "linux")]
+    fn a_process_that_finds_its_kernels_on_disk_loads_no_compiler() {
+        const FOLDER: &str = "WAKEGRAPH_TEST_KERNEL_FOLDER";
+        const NAME: &str = "program::tests::a_process_that_finds_its_kernels_on_disk_loads_no_compiler";
+        if let Some(folder) = std::env::var_os(FOLDER) {
+            KernelCache::at(folder).enable().unwrap();
+            let (_, origin) =
+                compile_now("found", "extern \"C\" __global__ void found() {}", &[], 90).unwrap();
+            let is_loaded = std::fs::read_to_string("/proc/self/maps").unwrap().contains("libnvrtc");
+            println!("CHILD {origin:?} {is_loaded}");
+            return;
+        }
+        if nvrtc().is_err() {
+            return;
+        }
+        let folder = std::env::temp_dir().join(format!("wakegraph-cuda-no-compiler-{}", std::process::id()));
+        let searched = std::env::var("LD_LIBRARY_PATH").unwrap_or_default();
+        let start = |searched: &str| {
+            let mut child = std::process::Command::new(std::env::current_exe().unwrap());
+            child
+                .args(["--exact", NAME, "--nocapture"])
+                .env(FOLDER, &folder)
+                .env("LD_LIBRARY_PATH", searched);
+            let output = String::from_utf8(child.output().unwrap().stdout).unwrap();
+            output.split("CHILD ").nth(1).and_then(|line| line.lines().next()).unwrap_or(&output).to_owned()
+        };
+        assert_eq!(start(&searched), "Compiled true");
+        assert_eq!(start(&searched), "Disk false");
+        // Another folder might have another compiler.
+        let elsewhere = format!("{}:{searched}", folder.display());
+        assert_eq!(start(&elsewhere), "Disk true");
+        assert_eq!(start(&elsewhere), "Disk false");
+        std::fs::write(folder.join("libnvrtc.so.13"), "not a library").unwrap();
+        assert_eq!(start(&elsewhere), "Disk true");
+        std::fs::remove_dir_all(folder).unwrap();
     }
 }

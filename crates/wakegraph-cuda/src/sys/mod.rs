@@ -270,7 +270,7 @@ table! {
 /// version, if there is one.
 pub(super) fn nvrtc(driver: impl FnOnce() -> Option<c_int>) -> Result<&'static Nvrtc, &'static str> {
     static NVRTC: OnceLock<Result<Nvrtc, String>> = OnceLock::new();
-    NVRTC.get_or_init(|| choose(NAMES, driver(), load)).as_ref().map_err(String::as_str)
+    NVRTC.get_or_init(|| choose(NVRTC_LIBRARIES, driver(), load)).as_ref().map_err(String::as_str)
 }
 
 /// The first compiler that is not of a newer CUDA than the driver, which may refuse the code of newer ones.
@@ -304,8 +304,8 @@ fn load(name: &str) -> Result<(c_int, Nvrtc), String> {
     Ok((major, nvrtc))
 }
 
-/// The newest first; then where the toolkit's installer puts it.
-const NAMES: &[&str] = if cfg!(windows) {
+/// The compiler's names, the newest first; then where the toolkit's installer puts it.
+pub(super) const NVRTC_LIBRARIES: &[&str] = if cfg!(windows) {
     &["nvrtc64_130_0.dll", "nvrtc64_120_0.dll", "nvrtc64_112_0.dll"]
 } else {
     &[

@@ -117,13 +117,24 @@ pub fn get_or_compile(
     key: &[&[u8]],
     compile: impl FnOnce() -> Result<Vec<u8>>,
 ) -> Result<(Vec<u8>, CodeOrigin)> {
-    let cache = ENABLED.read().clone();
-    if let Some(code) = cache.as_ref().and_then(|cache| cache.find(key)) {
+    if let Some(code) = find(key) {
         return Ok((code, CodeOrigin::Disk));
     }
     let code = compile()?;
-    cache.into_iter().for_each(|cache| cache.keep(key, &code));
+    keep(key, &code);
     Ok((code, CodeOrigin::Compiled))
+}
+
+/// What is [kept](keep) under a key, if a cache is enabled and has it.
+pub fn find(key: &[&[u8]]) -> Option<Vec<u8>> {
+    let cache = ENABLED.read().clone();
+    cache?.find(key)
+}
+
+/// Keeps the output of a compiler, or what is known of one, if a cache is enabled.
+pub fn keep(key: &[&[u8]], code: &[u8]) {
+    let cache = ENABLED.read().clone();
+    cache.into_iter().for_each(|cache| cache.keep(key, code));
 }
 
 /// Loads code. If the driver refuses code that this process has found on disk, loads what `compile_again`

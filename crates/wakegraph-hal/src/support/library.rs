@@ -9,9 +9,11 @@
 
 use std::collections::BTreeMap;
 use std::error::Error as _;
-use std::ffi::OsStr;
+use std::ffi::{OsStr, c_void};
 use std::fmt::Debug;
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, Weak};
+use std::time::UNIX_EPOCH;
 
 use libloading::Library;
 use parking_lot::Mutex;
@@ -49,6 +51,30 @@ pub fn open_named(variable: &str, names: &[&str]) -> Result<Library, String> {
         Some(path) => open(&[path]),
         None => open(names),
     }
+}
+
+/// What decides which file [`open`] loads under these names, as far as can be seen without loading it: the
+/// program's path, the folders that the loader is told to search, the candidates there, and its list of
+/// installed libraries. None where the system does not tell.
+pub fn search_key(names: &[&str]) -> Option<Vec<u8>> {
+    if !cfg!(unix) {
+        return None;
+    }
+    let folders = std::env::var_os("LD_LIBRARY_PATH").unwrap_or_default();
+    let candidates =
+        std::env::split_paths(&folders).flat_map(|folder| names.iter().map(move |name| folder.join(name)));
+    let installed = names.iter().map(PathBuf::from).filter(|name| name.is_absolute());
+    let files = candidates.chain(installed).chain(["/etc/ld.so.cache".into()]);
+    let files: Vec<_> = files.map(|path| (file_key(&path), path)).collect();
+    Some(format!("{:?} {folders:?} {files:?}", std::env::current_exe().ok()?).into_bytes())
+}
+
+/// What tells the contents of a file from those that were there before, or will be. None if there is no file.
+pub fn file_key(path: &Path) -> Option<Vec<u8>> {
+    let metadata = std::fs::metadata(path).ok()?;
+    // Images of containers keep whole seconds.
+    let modified = metadata.modified().ok()?.duration_since(UNIX_EPOCH).ok()?.as_secs();
+    Some(format!("{} {modified}", metadata.len()).into_bytes())
 }
 
 /// The open devices of a backend by index. It does not keep them open.
@@ -142,6 +168,11 @@ impl<K: ObjectKind> Drop for Owned<K> {
     }
 }
 
+/// The file of the library in which a function lies, as the loader names it. None where it does not tell.
+pub fn file_of(function: *const c_void) -> Option<PathBuf> {
+    platform::file_of(function)
+}
+
 /// Calls a driver, and puts back the handlers that it has replaced. Calls may overlap, and be
 /// nested.
 ///
@@ -154,8 +185,10 @@ pub fn keep_handlers<T>(call: impl FnOnce() -> T) -> T {
 #[cfg(unix)]
 #[expect(unsafe_code, reason = "calls the C library")]
 mod platform {
-    use std::ffi::{c_int, c_void};
+    use std::ffi::{CStr, OsStr, c_int, c_void};
     use std::mem::MaybeUninit;
+    use std::os::unix::ffi::OsStrExt as _;
+    use std::path::PathBuf;
     use std::ptr;
 
     use libc::{
@@ -217,13 +250,27 @@ mod platform {
 
     /// Start of the library or program in which a function lies.
     fn object(function: usize) -> Option<usize> {
+        object_info(ptr::with_exposed_provenance(function)).map(|found| found.dli_fbase.addr())
+    }
+
+    pub(super) fn file_of(function: *const c_void) -> Option<PathBuf> {
+        let name = object_info(function)?.dli_fname;
+        if name.is_null() {
+            return None;
+        }
+        // SAFETY: the loader's text, which ends in NUL and stays as long as the library does.
+        let name = unsafe { CStr::from_ptr(name) };
+        Some(OsStr::from_bytes(name.to_bytes()).into())
+    }
+
+    /// What the loader knows of the library or program in which a function lies.
+    fn object_info(function: *const c_void) -> Option<libc::Dl_info> {
         let mut found = MaybeUninit::<libc::Dl_info>::zeroed();
-        let address = ptr::with_exposed_provenance::<c_void>(function);
         // SAFETY: the place has room; any address will do.
-        let is_found = unsafe { libc::dladdr(address, found.as_mut_ptr()) } != 0;
+        let is_found = unsafe { libc::dladdr(function, found.as_mut_ptr()) } != 0;
         // SAFETY: zeros, or what the function has written.
         let found = unsafe { found.assume_init() };
-        is_found.then(|| found.dli_fbase.addr())
+        is_found.then_some(found)
     }
 
     fn handler(signal: c_int) -> Option<libc::sigaction> {
@@ -246,12 +293,19 @@ mod platform {
 
 #[cfg(not(unix))]
 mod platform {
+    use std::ffi::c_void;
+    use std::path::PathBuf;
+
     pub(super) struct KeptHandlers;
 
     impl KeptHandlers {
         pub(super) fn keep() -> Self {
             Self
         }
+    }
+
+    pub(super) fn file_of(_: *const c_void) -> Option<PathBuf> {
+        None
     }
 }
 
