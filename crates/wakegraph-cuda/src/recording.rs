@@ -304,20 +304,21 @@ impl PartOrder {
         part: u32,
         AddedCommand { ended, early }: AddedCommand,
     ) {
+        let begins = ended.is_some();
         if let Some(ended) = ended {
             (self.before, self.open) = (ended, 0);
         }
         let (mut is_behind, mut followed) = (false, 0);
         for &earlier in after {
             let place = &mut commands[earlier as usize].place;
-            let is_here = place.part == part;
+            // What begins a part follows nothing in it; an empty part before may have had its number.
+            let is_here = !begins && place.part == part;
             followed += usize::from(is_here && !place.is_followed);
             is_behind |= is_here;
             place.is_followed = true;
             place.leads_early |= early.starts;
         }
-        // Work that allocates may stand in the place of a part whose commands have no nodes, and follow several.
-        self.open = (self.open + 1).saturating_sub(followed);
+        self.open = self.open + 1 - followed;
         self.is_slower |= !is_behind && !self.before.iter().all(|end| after.contains(end));
     }
 }

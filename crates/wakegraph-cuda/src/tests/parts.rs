@@ -79,7 +79,8 @@ fn no_part_keeps_commands_apart_that_could_run_beside_each_other() {
     let memories = Memories::of(&bench);
     let (up, down) = (|| memories.up(), || memories.down());
     let kernel = || bench.launch(1, &memories.here);
-    let dags: [(Commands<'_>, usize); 6] = [
+    fake::capture_nodes(&[CU_GRAPH_NODE_TYPE_MEM_ALLOC]);
+    let dags: [(Commands<'_>, usize); 7] = [
         (vec![(up(), &[]), (up(), &[]), (kernel(), &[0, 1]), (down(), &[2])], 2),
         (vec![(kernel(), &[]), (down(), &[0]), (down(), &[0]), (kernel(), &[1, 2])], 2),
         (vec![(kernel(), &[]), (down(), &[0]), (kernel(), &[0]), (down(), &[2])], 2),
@@ -87,6 +88,7 @@ fn no_part_keeps_commands_apart_that_could_run_beside_each_other() {
         // The second request may be computed while the first one is copied, and the other way round.
         (vec![(up(), &[]), (kernel(), &[0]), (down(), &[1]), (up(), &[]), (kernel(), &[3])], 1),
         (vec![(kernel(), &[]), (kernel(), &[]), (down(), &[0, 1]), (kernel(), &[1])], 1),
+        (vec![(Command::Empty, &[]), (Command::Empty, &[]), (native(), &[0, 1])], 1),
     ];
     for (commands, parts) in dags {
         let mut buffer = bench.device.create_command_buffer(&PLAIN).unwrap();
