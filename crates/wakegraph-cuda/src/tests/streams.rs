@@ -180,6 +180,35 @@ fn a_launch_that_fails_gives_its_stream_back() {
     assert_eq!((executables.launch(0), made()), (first, before));
 }
 
+/// Waits and a part of the work may be on it.
+#[test]
+fn an_enqueue_that_fails_keeps_a_stream_with_something_on_it() {
+    for failing in ["cuGraphLaunch", "cuStreamWaitEvent"] {
+        fake::hold(false);
+        let executables = Executables::new(3);
+        fake::hold(true);
+        let [stream, _] = [0, 1].map(|index| executables.launch(index));
+        executables.see_ends([0]);
+        let (queue, buffer, event) = &executables.all[0];
+        let (before, signal) = ([&*executables.all[1].2], Signal::new(event));
+        fake::fail(failing, 1, OUT_OF_MEMORY);
+        let enqueued = match failing {
+            // SAFETY: the fake driver runs nothing.
+            "cuGraphLaunch" => unsafe { buffer.enqueue(&**queue, WaitList::NONE, signal) },
+            _ => {
+                // SAFETY: it enqueues nothing.
+                let task = unsafe { NativeCommand::new("mine", Vec::new(), |_| Ok(())) };
+                let task = Arc::new(Command::StreamTask(task));
+                // SAFETY: as above.
+                unsafe { queue.enqueue(&task, WaitList::dependencies(&before), signal) }
+            }
+        };
+        assert_eq!(enqueued.unwrap_err().kind(), ErrorKind::OutOfMemory);
+        assert_ne!(executables.launch(2), stream);
+        assert_eq!(executables.launch(0), stream, "the queue stays there");
+    }
+}
+
 #[test]
 fn queues_share_a_stream_where_the_driver_makes_no_more() {
     let executables = Executables::new(4);

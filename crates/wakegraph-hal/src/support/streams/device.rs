@@ -296,7 +296,7 @@ impl<D: StreamDevice> StreamQueue<D> {
         context.run(|| event.signal_by(|records| self.borrowing(|borrowed| enqueue(borrowed, records))))
     }
 
-    /// Borrows a stream for what `enqueue` enqueues, which is nothing if that fails.
+    /// Borrows a stream for what `enqueue` enqueues.
     fn borrowing(
         &self,
         enqueue: impl FnOnce(&BorrowedStream<D::Context>) -> Result<StreamSignal<D>>,
@@ -305,7 +305,7 @@ impl<D: StreamDevice> StreamQueue<D> {
         match enqueue(&borrowed) {
             Ok(signal) => Ok(signal.in_turn(borrowed.turn)),
             Err(error) => {
-                borrowed.turn.give_back();
+                borrowed.abandon();
                 Err(error)
             }
         }
@@ -453,14 +453,15 @@ impl<D: StreamDevice<Context: CaptureContext>> StreamQueue<D> {
         let awaited = AwaitedSignals::of(wait)?;
         let is_timed = self.desc.profiling || signal.timed;
         context.run(|| {
-            let BorrowedStream { stream, turn } = self.streams.borrow_alone()?;
+            let borrowed = self.streams.borrow_alone()?;
+            let stream = &borrowed.stream;
             let begin = || {
-                let WaitedSignals { needs, failure } = wait_for(&stream, awaited)?;
-                device.memory_stream().order_before(&stream)?;
+                let WaitedSignals { needs, failure } = wait_for(stream, awaited)?;
+                device.memory_stream().order_before(stream)?;
                 let first = event.records().start.as_ref().filter(|_| is_timed && failure.is_none());
                 let begin_times = |first: &RawEvent<D::Context>| -> Result<_> {
                     let times = SignalTimes::begin(device.parts().clock.base()?, 0);
-                    first.record(&stream)?;
+                    first.record(stream)?;
                     Ok(times)
                 };
                 Ok((needs, failure, first.map(begin_times).transpose()?))
@@ -468,18 +469,18 @@ impl<D: StreamDevice<Context: CaptureContext>> StreamQueue<D> {
             let (needs, failure, times) = match begin() {
                 Ok(begun) => begun,
                 Err(error) => {
-                    turn.give_back();
+                    borrowed.abandon();
                     return Err(error);
                 }
             };
-            let failure = failure.or_else(|| self.call(task, &stream).err());
+            let failure = failure.or_else(|| self.call(task, stream).err());
             event.signal_by(|records| {
                 let end = match stream.record(&records.end) {
                     Ok(sequence) => SignalEnd::Recorded(sequence),
                     Err(failure) => SignalEnd::Broken(context.error(failure)),
                 };
-                let signal = StreamSignal::new(device, records, &stream, end, times, needs, None);
-                Ok(signal.failing(failure).in_turn(turn))
+                let signal = StreamSignal::new(device, records, stream, end, times, needs, None);
+                Ok(signal.failing(failure).in_turn(borrowed.turn))
             })
         })
     }

@@ -252,6 +252,16 @@ pub struct BorrowedStream<C: StreamContext> {
     pub turn: StreamTurn<C>,
 }
 
+impl<C: StreamContext> BorrowedStream<C> {
+    /// Ends an enqueue that has failed. Waits and a part of its work may be on the stream: unless they have
+    /// ended, the queue keeps it.
+    pub(super) fn abandon(self) {
+        if matches!(self.stream.is_idle(), Ok(true)) {
+            self.turn.give_back();
+        }
+    }
+}
+
 /// A time in which a queue keeps one stream, from an enqueue until everything that the queue has enqueued has
 /// ended.
 #[derive(Debug)]
@@ -261,7 +271,7 @@ pub struct StreamTurn<C: StreamContext> {
 }
 
 impl<C: StreamContext> StreamTurn<C> {
-    /// An enqueue of the turn has ended, or has failed.
+    /// An enqueue of the turn has ended.
     pub(super) fn give_back(self) {
         self.borrower.give_back();
     }
