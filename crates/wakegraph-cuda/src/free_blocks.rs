@@ -4,7 +4,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::thread;
+use std::thread::{self, JoinHandle};
 
 use parking_lot::Mutex;
 use wakegraph_hal::support::streams::DriverContext as _;
@@ -16,6 +16,8 @@ use super::sys::{CUdeviceptr, CudaFailure, call, get};
 #[derive(Debug)]
 pub(super) struct FreeBlocks {
     kept: Mutex<KeptBlocks>,
+    /// Threads that free blocks.
+    freeing: Mutex<Vec<JoinHandle<()>>>,
     /// The most bytes that are kept.
     limit: usize,
     context: Arc<CudaContext>,
@@ -44,7 +46,8 @@ impl FreeBlocks {
     pub(super) fn create(context: &Arc<CudaContext>) -> Result<Self, CudaFailure> {
         // SAFETY: the driver gave the device.
         let memory: usize = unsafe { get!(context.driver, cuDeviceTotalMem(context.device)) }?;
-        Ok(Self { kept: Mutex::default(), limit: memory / KEPT_PART, context: Arc::clone(context) })
+        let (kept, freeing) = (Mutex::default(), Mutex::default());
+        Ok(Self { kept, freeing, limit: memory / KEPT_PART, context: Arc::clone(context) })
     }
 
     /// A block for `len` bytes: one that is kept, or else a new one. The caller has bound the context.
@@ -69,15 +72,23 @@ impl FreeBlocks {
         }
         let (context, blocks) = (Arc::clone(&self.context), too_much.clone());
         let free_them = move || free(&context, blocks);
-        if thread::Builder::new().name("cuda frees".into()).spawn(free_them).is_err() {
-            free(&self.context, too_much);
+        match thread::Builder::new().name("cuda frees".into()).spawn(free_them) {
+            Ok(thread) => {
+                let mut freeing = self.freeing.lock();
+                freeing.retain(|thread| !thread.is_finished());
+                freeing.push(thread);
+            }
+            Err(_) => free(&self.context, too_much),
         }
     }
 
-    /// Frees all that is kept, which waits for the device.
+    /// Frees all that is kept, which waits for the device, and waits for the threads that free some.
     pub(super) fn trim(&self) {
         let kept = std::mem::take(&mut *self.kept.lock());
         free(&self.context, kept.by_size.into_values().flatten());
+        let freeing = std::mem::take(&mut *self.freeing.lock());
+        // None of them drops this, so none waits for itself. A panic has been reported.
+        freeing.into_iter().for_each(|thread| drop(thread.join()));
     }
 }
 

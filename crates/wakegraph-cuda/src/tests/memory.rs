@@ -155,8 +155,13 @@ fn a_device_without_pools_keeps_blocks() {
     // A quarter of the device's memory is too much, and another thread frees some.
     let freed = made().1;
     let large = MemoryDesc::new(100 << 20, MemoryKind::Device);
+    let users = || Arc::strong_count(&bench.device.inner().context);
+    let before = users();
     drop([(); 3].map(|()| bench.device.allocate(&large).unwrap()));
     assert_eq!(made().1, freed, "no drop waits for the device");
+    // That thread has the context until it has freed all.
+    bench.device.trim().unwrap();
+    assert_eq!(users(), before, "the memory that is being freed is free as well");
 
     drop((second, buffer, peer, bench));
     let (made, freed) = made();
