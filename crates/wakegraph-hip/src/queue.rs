@@ -116,8 +116,7 @@ impl GraphDevice for HipDeviceInner {
     }
 
     fn can_change(device: &Arc<Self>, instance: &LaunchableGraph<Self>) -> Result<bool> {
-        let is_idle = || instance.in_flight_on().map_or(Ok(true), |stream| stream.is_idle());
-        Ok(keep_their_values(device) || is_idle()?)
+        Ok(keep_their_values(device) || instance.is_idle()?)
     }
 
     fn set_copy(_: &mut HipGraphExec, copy: &Infallible) -> Result<(), HipFailure> {

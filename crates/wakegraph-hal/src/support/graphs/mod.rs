@@ -436,20 +436,22 @@ impl<D: GraphObjects> LaunchableGraph<D> {
         }
     }
 
-    /// The stream of the last launch, unless that has ended.
-    pub fn in_flight_on(&self) -> Option<Arc<DriverStream<D::Context>>> {
-        self.last.as_ref().and_then(StreamTurn::stream)
+    /// Whether everything launched so far has ended.
+    pub fn is_idle(&self) -> Result<bool, ContextFailure<D::Context>> {
+        self.last.as_ref().map_or(Ok(true), StreamTurn::is_idle)
     }
 
     /// Complete when everything launched so far is. None if that is so already.
     pub fn fence(&self) -> Result<Option<RawEvent<D::Context>>, ContextFailure<D::Context>> {
-        self.in_flight_on().map(|stream| RawEvent::recorded_on(&stream)).transpose()
+        self.last.as_ref().map_or(Ok(None), |last| last.fence(None))
     }
 
     /// Has a launch on this stream come after the last one.
     pub fn follow_last(&self, stream: &Arc<DriverStream<D::Context>>) -> Result<()> {
-        if let Some(last) = self.in_flight_on().filter(|last| !Arc::ptr_eq(last, stream)) {
-            stream.wait(&RawEvent::recorded_on(&last)?)?;
+        if let Some(last) = &self.last
+            && let Some(fence) = last.fence(Some(stream))?
+        {
+            stream.wait(&fence)?;
         }
         Ok(())
     }

@@ -276,10 +276,27 @@ impl<C: StreamContext> StreamTurn<C> {
         self.borrower.give_back();
     }
 
-    /// The stream, unless the turn is over, and with it everything that was enqueued in it.
-    pub fn stream(&self) -> Option<Arc<DriverStream<C>>> {
+    /// An event that is recorded behind everything on the stream, unless the turn is over, or the stream is
+    /// `unless`. The turn, after which another queue may capture the stream, does not end meanwhile. The
+    /// caller has bound the context.
+    pub fn fence(
+        &self,
+        unless: Option<&Arc<DriverStream<C>>>,
+    ) -> Result<Option<RawEvent<C>>, ContextFailure<C>> {
         let state = self.borrower.state.lock();
-        (state.in_flight > 0 && state.turn == self.number).then(|| Arc::clone(&state.stream))
+        let is_due = self.lasts(&state) && unless.is_none_or(|own| !Arc::ptr_eq(own, &state.stream));
+        is_due.then(|| RawEvent::recorded_on(&state.stream)).transpose()
+    }
+
+    /// Whether everything that was enqueued in the turn has ended.
+    pub fn is_idle(&self) -> Result<bool, ContextFailure<C>> {
+        let state = self.borrower.state.lock();
+        Ok(!self.lasts(&state) || state.stream.is_idle()?)
+    }
+
+    /// Whether something of the turn may be in flight, so that the queue has its stream.
+    fn lasts(&self, state: &BorrowerState<C>) -> bool {
+        state.in_flight > 0 && state.turn == self.number
     }
 }
 

@@ -216,6 +216,11 @@ impl<D: StreamDevice> StreamSignal<D> {
             SignalEnd::Counted(_) => {
                 let event = {
                     let _bound = context.bind()?;
+                    // A poll that sees the end gives back the stream, which another queue may then capture.
+                    let _pending = self.pending.lock();
+                    if self.outcome.is_known() {
+                        return Ok(self.outcome.failure().cloned());
+                    }
                     RawEvent::recorded_on(&self.stream)?
                 };
                 wait(&event)?;
