@@ -301,9 +301,10 @@ impl<D: StreamDevice> EnqueueSignal for StreamSignal<D> {
         let (needs, kept) = (std::mem::take(&mut pending.needs), pending.kept.take());
         let turn = pending.turn.take();
         drop((pending, needs));
-        turn.into_iter().for_each(StreamTurn::give_back);
-        if context.health().may_still_run() {
-            std::mem::forget(kept);
+        match context.health().may_still_run() {
+            // The turn does not end either, so that an update keeps what it replaces.
+            true => std::mem::forget(kept),
+            false => turn.into_iter().for_each(StreamTurn::give_back),
         }
         SettleStep::Settled
     }
