@@ -69,9 +69,6 @@ wakegraph::kernel! {
         },
     }
 
-    /// Mixes the bits of each word.
-    pub(crate) fn mix(x: &[u32], y: &mut [u32]) { each: |i, x, y| *y = mixed(x[i]) }
-
     /// Multiply-adds that go on for a while.
     pub(crate) fn long(rounds: u32, x: &mut [f32]) {
         each: |_, rounds, x| for _ in 0..rounds { *x = *x * 1.0001 + 0.5 },
@@ -333,9 +330,4 @@ pub(crate) mod parallel {
         let all = counted.reduce(|| [0; BINS], |one, other| std::array::from_fn(|bin| one[bin] + other[bin]));
         bins.iter_mut().zip(all).for_each(|(bin, counted)| *bin += counted);
     }
-}
-
-/// A word with its bits mixed, a few times over.
-pub(crate) fn mixed(word: u32) -> u32 {
-    (0..8).fold(word, |word, _| (word ^ (word >> 15)).wrapping_mul(0x2c1b_3c6d).rotate_left(7))
 }

@@ -29,7 +29,6 @@
 mod support;
 
 mod kernels;
-mod service;
 mod turns;
 mod workers;
 
@@ -74,7 +73,6 @@ fn main() -> ExitCode {
         bench.rows(&mut report, &format!("product_{n}"), "group", n * n, || bench.product(n));
     }
     workers::rows(&mut report, &bench.runtime);
-    service::rows(&mut report, &bench.runtime);
     report.finish()
 }
 

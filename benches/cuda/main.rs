@@ -34,7 +34,7 @@
 //! | `finalize_N` | `finalize` of N kernels in a chain and the drop of the executable, per node | `cuGraphAddKernelNode` N times, instantiate, upload, destroy | 2.0 |
 //! | `two_devices_policy_runtime` | 10 kernels in a chain, on two GPUs in turn | launches on two streams that wait for each other's events, a synchronize of the last | 1.15 |
 //! | `two_devices_copies_policy_runtime` | the same, each after a copy from the other GPU | the same | 1.15 |
-//! | `requests_SIZE_CLIENTS_pool`, `..._batcher` | requests a second of so many clients, each one after the other | the fastest of four services with `cudarc`, named in the row | |
+//! | `two_slots` | a request of upload, kernel and download in a pool of two slots | the longest of these legs alone | 1.05 |
 //! | `allocations` | heap allocations of a submission in the steady state | | 0 |
 //! | `executable_host`, `executable_device` | heap and device bytes of an executable of one kernel that has run | none | |
 //! | `cache_500_device` | device bytes of 500 such executables | none | 10 MB |
@@ -53,11 +53,10 @@ mod latency;
 mod memory;
 mod overlap;
 mod raw;
-mod requests;
-mod requests_by_hand;
 mod stream_task;
 mod throughput;
 mod two_devices;
+mod two_slots;
 mod update;
 mod waiting;
 
@@ -106,7 +105,7 @@ fn main() -> ExitCode {
     waiting::rows(&mut report, &device, &raw);
     throughput::rows(&mut report, &device, &raw);
     two_devices::rows(&mut report, &device, &raw);
-    requests::rows(&mut report, &device);
+    two_slots::rows(&mut report, &device);
     memory::rows(&mut report, &device, &raw);
     report.finish()
 }
