@@ -13,7 +13,9 @@ const PASSED_OVER: u32 = 32;
 /// hold back a key with few.
 #[derive(Debug)]
 pub(crate) struct FairQueue<V> {
-    /// By priority, the highest first.
+    /// Requests that had their turn in vain. They have the next ones, by arrival.
+    put_back: KeyRequests<V>,
+    /// The others by priority, the highest first.
     classes: [PriorityClass<V>; 3],
     arrivals: u64,
     len: usize,
@@ -42,8 +44,7 @@ struct PriorityClass<V> {
     /// The key that had its turn last, if it has more requests. It goes behind those that come
     /// before its next turn.
     last: Option<u64>,
-    /// Turns of other priorities since one of these requests had its turn, while some waited. A request that
-    /// is put back adds as many as it needs for the next turn.
+    /// Turns of other priorities since one of these requests had its turn, while some waited.
     passed_over: u32,
 }
 
@@ -52,7 +53,7 @@ type KeyRequests<V> = VecDeque<(u64, V)>;
 
 impl<V> Default for FairQueue<V> {
     fn default() -> Self {
-        Self { classes: Default::default(), arrivals: 0, len: 0 }
+        Self { put_back: VecDeque::new(), classes: Default::default(), arrivals: 0, len: 0 }
     }
 }
 
@@ -73,19 +74,21 @@ impl<V> FairQueue<V> {
     /// Puts a request back that had its turn in vain: it has the next one, whatever its priority.
     pub(crate) fn put_back(&mut self, position: Position, value: V) {
         self.len += 1;
-        self.classes[position.priority as usize].put_back(position, value);
+        let at = self.put_back.partition_point(|(earlier, _)| *earlier < position.arrival);
+        self.put_back.insert(at, (position.arrival, value));
     }
 
     /// The request whose turn it is.
     pub(crate) fn pop(&mut self) -> Option<V> {
+        if let Some((_, value)) = self.put_back.pop_front() {
+            self.len -= 1;
+            return Some(value);
+        }
         let turn = self.turn()?;
         let value = self.classes[turn].pop()?;
         for (number, class) in self.classes.iter_mut().enumerate() {
-            class.passed_over = match class.is_empty() {
-                true => 0,
-                false if number == turn => class.passed_over.saturating_sub(PASSED_OVER),
-                false => class.passed_over + 1,
-            };
+            let has_waited = number != turn && !class.is_empty();
+            class.passed_over = if has_waited { class.passed_over + 1 } else { 0 };
         }
         self.len -= 1;
         Some(value)
@@ -93,7 +96,10 @@ impl<V> FairQueue<V> {
 
     /// The request that `pop` would return.
     pub(crate) fn peek(&self) -> Option<&V> {
-        self.classes[self.turn()?].peek()
+        match self.put_back.front() {
+            Some((_, value)) => Some(value),
+            None => self.classes[self.turn()?].peek(),
+        }
     }
 
     /// The class whose turn it is: one that was passed over too often, or else the most urgent one.
@@ -107,7 +113,10 @@ impl<V> FairQueue<V> {
     /// of a key takes time in proportion to the keys.
     pub(crate) fn remove(&mut self, position: Position) -> Option<V> {
         let class = &mut self.classes[position.priority as usize];
-        let value = class.remove(position)?;
+        let value = match class.remove(position) {
+            Some(value) => value,
+            None => remove_arrival(&mut self.put_back, position.arrival)?,
+        };
         if class.is_empty() {
             class.passed_over = 0;
         }
@@ -124,7 +133,7 @@ impl<V> FairQueue<V> {
     /// All requests, in no order.
     pub(crate) fn iter(&self) -> impl Iterator<Item = &V> {
         let lists = self.classes.iter().flat_map(|class| class.by_key.values().chain([&class.keyless]));
-        lists.flatten().map(|(_, value)| value)
+        lists.chain([&self.put_back]).flatten().map(|(_, value)| value)
     }
 
     /// All requests, in the order of their turns.
@@ -165,17 +174,6 @@ impl<V> PriorityClass<V> {
         if key == 0 { &mut self.keyless } else { self.by_key.entry(key).or_default() }
     }
 
-    fn put_back(&mut self, Position { key, arrival, .. }: Position, value: V) {
-        let requests = self.requests_to_add_to(key);
-        let at = requests.partition_point(|(earlier, _)| *earlier < arrival);
-        requests.insert(at, (arrival, value));
-        self.last.take_if(|last| *last == key);
-        self.turns.retain(|other| *other != key);
-        self.turns.push_front(key);
-        // It may have waited that long for the turn that it has had.
-        self.passed_over += PASSED_OVER;
-    }
-
     fn push(&mut self, Position { key, arrival, .. }: Position, value: V) {
         let requests = self.requests_to_add_to(key);
         // It has a turn already if it has requests.
@@ -208,9 +206,7 @@ impl<V> PriorityClass<V> {
     }
 
     fn remove(&mut self, Position { key, arrival, .. }: Position) -> Option<V> {
-        let requests = self.requests_mut(key)?;
-        let index = requests.binary_search_by_key(&arrival, |(arrival, _)| *arrival).ok()?;
-        let (_, value) = requests.remove(index)?;
+        let value = remove_arrival(self.requests_mut(key)?, arrival)?;
         if self.remove_if_empty(key) {
             self.last.take_if(|last| *last == key);
             self.turns.retain(|other| *other != key);
@@ -226,6 +222,11 @@ impl<V> PriorityClass<V> {
         }
         is_empty
     }
+}
+
+fn remove_arrival<V>(requests: &mut KeyRequests<V>, arrival: u64) -> Option<V> {
+    let index = requests.binary_search_by_key(&arrival, |(arrival, _)| *arrival).ok()?;
+    requests.remove(index).map(|(_, value)| value)
 }
 
 #[cfg(test)]
@@ -352,7 +353,7 @@ mod tests {
         queue.put_back(first, "a1");
         queue.put_back(early, "a0");
         assert_eq!(queue.remove(second), Some("a2"));
-        assert_eq!((queue.len(), drain(&mut queue)), (3, vec!["a0", "b1", "a1"]));
+        assert_eq!((queue.len(), drain(&mut queue)), (3, vec!["a0", "a1", "b1"]));
     }
 
     #[test]
@@ -370,6 +371,18 @@ mod tests {
         }
         queue.push(Priority::Low, 0, "later");
         assert_eq!(drain(&mut queue), ["low", "high", "later"]);
+    }
+
+    #[test]
+    fn a_request_that_is_put_back_leaves_no_turn_behind() {
+        let mut queue = FairQueue::default();
+        let low = queue.push(Priority::Low, 0, "low");
+        assert_eq!(queue.pop(), Some("low"));
+        queue.put_back(low, "low");
+        queue.push(Priority::Low, 0, "later");
+        queue.push(Priority::High, 0, "high");
+        assert_eq!(queue.remove(low), Some("low"));
+        assert_eq!(drain(&mut queue), ["high", "later"]);
     }
 
     #[test]
