@@ -210,6 +210,17 @@ fn an_enqueue_that_fails_keeps_a_stream_with_something_on_it() {
 }
 
 #[test]
+fn a_queue_needs_no_stream_but_the_common_one() {
+    let bench = Bench::new();
+    fake::fail_later("cuStreamCreate", 1, 1, OUT_OF_MEMORY);
+    let desc = QueueDesc::new(QueueOrder::InOrder).priority(Priority::Low);
+    let (queue, event) = (bench.device.create_queue(&desc).unwrap(), bench.event());
+    // SAFETY: it enqueues nothing.
+    unsafe { queue.enqueue(&Arc::new(Command::Empty), WaitList::NONE, Signal::new(&event)) }.unwrap();
+    assert!(matches!(event.wait(None), EventStatus::Complete));
+}
+
+#[test]
 fn queues_share_a_stream_where_the_driver_makes_no_more() {
     let executables = Executables::new(4);
     fake::hold(true);

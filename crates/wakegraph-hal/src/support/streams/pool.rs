@@ -74,8 +74,8 @@ impl<C: StreamContext> StreamPool<C> {
         &self.by_priority[priority as usize]
     }
 
-    /// The common stream. It is made by the first call, with another one, so that the first enqueue need not
-    /// make any.
+    /// The common stream. It is made by the first call, with another one where that can be made, so that the
+    /// first enqueue need not make any.
     fn common(&self, priority: Priority) -> Result<Arc<DriverStream<C>>, ContextFailure<C>> {
         let streams = self.streams(priority);
         let mut common = streams.common.lock();
@@ -83,7 +83,7 @@ impl<C: StreamContext> StreamPool<C> {
             return Ok(Arc::clone(common));
         }
         let new = Arc::new(DriverStream::create_with(&self.context, priority)?);
-        if let Some(first) = self.make(priority)? {
+        if let Ok(Some(first)) = self.make(priority) {
             streams.give_back(&first);
         }
         Ok(Arc::clone(common.insert(new)))
