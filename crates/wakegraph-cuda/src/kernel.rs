@@ -46,11 +46,12 @@ impl CudaKernel {
         let KernelCode { code, portable, compilation } = code(device.compute_capability, desc)?;
         let entry = if portable { dialect::entry_name(desc.name) } else { desc.name.to_owned() };
         let _bound = device.context.bind()?;
-        let load = |code: &Arc<[u8]>| CudaFunction::load(&device.pool, code, &entry, desc.name);
-        let function = load_or_compile_again(&code, load, || {
+        let load = |code: &Arc<[u8]>| program::module(&device.pool, code, desc.name);
+        let module = load_or_compile_again(&code, load, || {
             program::forget(&code);
             Ok(self::code(device.compute_capability, desc)?.code)
         })?;
+        let function = CudaFunction::of(module, &entry, desc.name)?;
         // Code for older devices knows no wait.
         let is_new = || -> Result<bool, CudaFailure> {
             Ok(function.attribute(CU_FUNC_ATTRIBUTE_PTX_VERSION)? >= OVERLAP_CAPABILITY as usize)
@@ -351,7 +352,7 @@ impl BuiltinKernel {
                     Self::Condition => ("wakegraph_condition", ptx!("condition.ptx")),
                     Self::Count => ("wakegraph_count", ptx!("count.ptx")),
                 };
-                let function = CudaFunction::load(&device.pool, code, name, name)?;
+                let function = CudaFunction::of(program::module(&device.pool, code, name)?, name, name)?;
                 loaded.get_or_init(|| function)
             }
         };

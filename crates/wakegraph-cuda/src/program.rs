@@ -302,10 +302,8 @@ unsafe impl Send for CudaFunction {}
 unsafe impl Sync for CudaFunction {}
 
 impl CudaFunction {
-    /// Loads the code, a binary or PTX with a NUL at its end, and finds this entry point. Errors
-    /// name the kernel. The caller has bound the context.
-    pub(super) fn load(pool: &MemoryPool, code: &[u8], entry: &str, kernel: &str) -> Result<Self> {
-        let module = retry_with_room(|| pool.trim(), || load_module(pool.context(), code, kernel))?;
+    /// The function with this entry point. Errors name the kernel. The caller has bound the context.
+    pub(super) fn of(module: CudaObject<CUmod_st>, entry: &str, kernel: &str) -> Result<Self> {
         let entry = CString::new(entry)
             .map_err(|_| Error::new(ErrorKind::InvalidArgument, "the kernel's name holds a NUL"))?;
         // SAFETY: the code is loaded, the name ends in NUL.
@@ -330,6 +328,12 @@ impl CudaFunction {
         let value: c_int = unsafe { get!(self.module.driver(), cuFuncGetAttribute(attribute, self.raw)) }?;
         Ok(usize::try_from(value).unwrap_or(0))
     }
+}
+
+/// Loads the code, a binary or PTX with a NUL at its end. Errors name the kernel. The caller has bound the
+/// context.
+pub(super) fn module(pool: &MemoryPool, code: &[u8], kernel: &str) -> Result<CudaObject<CUmod_st>> {
+    retry_with_room(|| pool.trim(), || load_module(pool.context(), code, kernel))
 }
 
 fn load_module(context: &Arc<CudaContext>, code: &[u8], kernel: &str) -> Result<CudaObject<CUmod_st>> {
@@ -357,9 +361,16 @@ fn load_module(context: &Arc<CudaContext>, code: &[u8], kernel: &str) -> Result<
 
 #[cfg(test)]
 mod tests {
-    use wakegraph_hal::{KernelCache, dialect};
+    use parking_lot::Mutex;
+    use wakegraph_hal::{Kernel as _, KernelCache, KernelDesc, KernelSources, dialect};
 
+    use super::super::kernel::CudaKernel;
+    use super::super::open_device;
+    use super::super::tests::fake;
     use super::*;
+
+    /// Held while the process has a cache.
+    static CACHED: Mutex<()> = Mutex::new(());
 
     #[test]
     fn compiles_for_the_device_or_the_newest_before_it() {
@@ -407,6 +418,7 @@ mod tests {
         if nvrtc().is_err() {
             return;
         }
+        let _cached = CACHED.lock();
         let folder = std::env::temp_dir().join(format!("wakegraph-cuda-kernels-{}", std::process::id()));
         KernelCache::at(&folder).enable().unwrap();
         let source = "extern \"C\" __global__ void on_disk(int *x) { *x = 42; }";
@@ -468,5 +480,31 @@ mod tests {
         std::fs::write(folder.join("libnvrtc.so.13"), "not a library").unwrap();
         assert_eq!(start(&elsewhere), "Disk true");
         std::fs::remove_dir_all(folder).unwrap();
+    }
+
+    /// Runs where the compiler is installed; the driver is a fake.
+    #[test]
+    fn only_code_that_the_driver_refuses_is_compiled_again() {
+        if nvrtc().is_err() {
+            return;
+        }
+        let _cached = CACHED.lock();
+        let folder = std::env::temp_dir().join(format!("wakegraph-cuda-refused-{}", std::process::id()));
+        KernelCache::at(&folder).enable().unwrap();
+        let device = open_device(fake::driver(), 0).unwrap();
+        let source = "extern \"C\" __global__ void refused() {}";
+        let (sources, capability) = (KernelSources::new().cuda_c(source), device.inner().compute_capability);
+        let desc = KernelDesc::new("renamed", &[], &sources);
+        // As in a process that has just started.
+        let load = || {
+            forget(&compile(desc.name, source, &[], capability).unwrap().0);
+            CudaKernel::load(device.inner(), &desc).map(|kernel| kernel.compilation().origin)
+        };
+        assert_eq!(load().unwrap(), CodeOrigin::Disk);
+        fake::fail("cuModuleGetFunction", 1, CUDA_ERROR_NOT_FOUND);
+        assert!(load().unwrap_err().message().contains("no kernel 'renamed'"));
+        assert_eq!(load().unwrap(), CodeOrigin::Disk);
+        KernelCache::disable();
+        std::fs::remove_dir_all(folder).ok();
     }
 }

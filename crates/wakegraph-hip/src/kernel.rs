@@ -43,11 +43,12 @@ impl HipKernel {
         let KernelCode { code, portable, compilation } = code(architecture, desc)?;
         let entry = if portable { dialect::entry_name(desc.name) } else { desc.name.to_owned() };
         let _bound = device.context.bind()?;
-        let load = |code: &Arc<[u8]>| HipFunction::load(&device.pool, code, &entry, desc.name, architecture);
-        let function = load_or_compile_again(&code, load, || {
+        let load = |code: &Arc<[u8]>| program::module(&device.pool, code, desc.name, architecture);
+        let module = load_or_compile_again(&code, load, || {
             program::forget(&code);
             Ok(self::code(architecture, desc)?.code)
         })?;
+        let function = HipFunction::of(module, &entry, desc.name)?;
         Ok(Self {
             name: desc.name.into(),
             params: desc.params.into(),
@@ -216,11 +217,12 @@ pub(super) fn fill_by(
             let text = format!("{}{source}{}", dialect::HIP, dialect::entry_point(NAME, &params));
             let (entry, architecture) = (dialect::entry_name(NAME), &device.architecture);
             let (code, _) = program::compile(NAME, &text, architecture)?;
-            let load = |code: &Arc<[u8]>| HipFunction::load(&device.pool, code, &entry, NAME, architecture);
-            let function = load_or_compile_again(&code, load, || {
+            let load = |code: &Arc<[u8]>| program::module(&device.pool, code, NAME, architecture);
+            let module = load_or_compile_again(&code, load, || {
                 program::forget(&code);
                 Ok(program::compile(NAME, &text, architecture)?.0)
             })?;
+            let function = HipFunction::of(module, &entry, NAME)?;
             device.fill.get_or_init(|| function)
         }
     };

@@ -152,7 +152,13 @@ impl Drop for HiprtcCompilation {
 #[derive(Debug)]
 pub(super) struct HipFunction {
     pub(super) raw: hipFunction_t,
-    module: HipObject<ihipModule_t>,
+    module: HipModule,
+}
+
+/// Loaded code.
+#[derive(Debug)]
+pub(super) struct HipModule {
+    object: HipObject<ihipModule_t>,
     /// After the module, which is unloaded on the same thread.
     _code: ModuleCode,
 }
@@ -180,25 +186,14 @@ unsafe impl Send for HipFunction {}
 unsafe impl Sync for HipFunction {}
 
 impl HipFunction {
-    /// Loads a code object and finds this entry point. Errors name the kernel. The caller has bound
-    /// the context.
-    pub(super) fn load(
-        pool: &HipMemoryPool,
-        code: &Arc<[u8]>,
-        entry: &str,
-        kernel: &str,
-        architecture: &str,
-    ) -> Result<Self> {
-        let room = || pool.trim();
-        let module = retry_with_room(room, || load_module(pool.context(), code, kernel, architecture))?;
+    /// The function with this entry point. Errors name the kernel. The caller has bound the context.
+    pub(super) fn of(module: HipModule, entry: &str, kernel: &str) -> Result<Self> {
         let entry = CString::new(entry)
             .map_err(|_| Error::new(ErrorKind::InvalidArgument, "the kernel's name holds a NUL"))?;
+        let object = &module.object;
         // SAFETY: the code is loaded, the name ends in NUL.
-        match unsafe { get!(module.driver(), hipModuleGetFunction(module.raw(), entry.as_ptr())) } {
-            Ok(raw) => {
-                let (code, context) = (Arc::clone(code), Arc::clone(module.context()));
-                Ok(Self { raw, module, _code: ModuleCode { code, context } })
-            }
+        match unsafe { get!(object.driver(), hipModuleGetFunction(object.raw(), entry.as_ptr())) } {
+            Ok(raw) => Ok(Self { raw, module }),
             Err(failure) if failure.code == hipErrorNotFound => {
                 let why = format!("the code has no kernel '{kernel}'");
                 Err(Error::new(ErrorKind::Driver, why).help(
@@ -210,14 +205,28 @@ impl HipFunction {
     }
 
     pub(super) fn context(&self) -> &Arc<HipContext> {
-        self.module.context()
+        self.module.object.context()
     }
 
     pub(super) fn attribute(&self, attribute: hipFunction_attribute) -> Result<usize, HipFailure> {
         // SAFETY: the function is loaded, its context bound.
-        let value: c_int = unsafe { get!(self.module.driver(), hipFuncGetAttribute(attribute, self.raw)) }?;
+        let value: c_int =
+            unsafe { get!(self.module.object.driver(), hipFuncGetAttribute(attribute, self.raw)) }?;
         Ok(usize::try_from(value).unwrap_or(0))
     }
+}
+
+/// Loads a code object. Errors name the kernel. The caller has bound the context.
+pub(super) fn module(
+    pool: &HipMemoryPool,
+    code: &Arc<[u8]>,
+    kernel: &str,
+    architecture: &str,
+) -> Result<HipModule> {
+    let (room, context) = (|| pool.trim(), pool.context());
+    let object = retry_with_room(room, || load_module(context, code, kernel, architecture))?;
+    let (code, context) = (Arc::clone(code), Arc::clone(context));
+    Ok(HipModule { object, _code: ModuleCode { code, context } })
 }
 
 fn load_module(

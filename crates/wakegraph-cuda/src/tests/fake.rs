@@ -126,7 +126,7 @@ pub(crate) fn driver() -> &'static Driver {
 }
 
 /// The next `times` calls of the function fail with this code.
-pub(super) fn fail(function: &'static str, times: usize, code: Code) {
+pub(crate) fn fail(function: &'static str, times: usize, code: Code) {
     fail_later(function, 0, times, code);
 }
 
