@@ -43,14 +43,15 @@ pub(super) struct CudaKernel {
 
 impl CudaKernel {
     pub(super) fn load(device: &CudaDeviceInner, desc: &KernelDesc<'_>) -> Result<Self> {
-        let KernelCode { code, portable, compilation } = code(device.compute_capability, desc)?;
-        let entry = if portable { dialect::entry_name(desc.name) } else { desc.name.to_owned() };
+        let code = code(device.compute_capability, desc)?;
         let _bound = device.context.bind()?;
-        let load = |code: &Arc<[u8]>| program::module(&device.pool, code, desc.name);
-        let module = load_or_compile_again(&code, load, || {
-            program::forget(&code);
-            Ok(self::code(device.compute_capability, desc)?.code)
-        })?;
+        let load = |code: &KernelCode| program::module(&device.pool, &code.code, desc.name);
+        let (module, KernelCode { portable, compilation, .. }) =
+            load_or_compile_again(code, load, |refused| {
+                program::forget(&refused.code);
+                self::code(device.compute_capability, desc)
+            })?;
+        let entry = if portable { dialect::entry_name(desc.name) } else { desc.name.to_owned() };
         let function = CudaFunction::of(module, &entry, desc.name)?;
         // Code for older devices knows no wait.
         let is_new = || -> Result<bool, CudaFailure> {
@@ -148,6 +149,12 @@ struct KernelCode {
     /// Whether it is in the portable dialect.
     portable: bool,
     compilation: Compilation,
+}
+
+impl AsRef<[u8]> for KernelCode {
+    fn as_ref(&self) -> &[u8] {
+        &self.code
+    }
 }
 
 fn code(capability: u32, desc: &KernelDesc<'_>) -> Result<KernelCode> {

@@ -366,6 +366,7 @@ mod tests {
 
     use super::super::kernel::CudaKernel;
     use super::super::open_device;
+    use super::super::sys::CUDA_ERROR_INVALID_VALUE;
     use super::super::tests::fake;
     use super::*;
 
@@ -504,6 +505,8 @@ mod tests {
         fake::fail("cuModuleGetFunction", 1, CUDA_ERROR_NOT_FOUND);
         assert!(load().unwrap_err().message().contains("no kernel 'renamed'"));
         assert_eq!(load().unwrap(), CodeOrigin::Disk);
+        fake::fail("cuModuleLoadDataEx", 1, CUDA_ERROR_INVALID_VALUE);
+        assert_eq!(load().unwrap(), CodeOrigin::Compiled);
         KernelCache::disable();
         std::fs::remove_dir_all(folder).ok();
     }

@@ -40,14 +40,15 @@ pub(super) struct HipKernel {
 impl HipKernel {
     pub(super) fn load(device: &HipDeviceInner, desc: &KernelDesc<'_>) -> Result<Self> {
         let architecture = &device.architecture;
-        let KernelCode { code, portable, compilation } = code(architecture, desc)?;
-        let entry = if portable { dialect::entry_name(desc.name) } else { desc.name.to_owned() };
+        let code = code(architecture, desc)?;
         let _bound = device.context.bind()?;
-        let load = |code: &Arc<[u8]>| program::module(&device.pool, code, desc.name, architecture);
-        let module = load_or_compile_again(&code, load, || {
-            program::forget(&code);
-            Ok(self::code(architecture, desc)?.code)
-        })?;
+        let load = |code: &KernelCode| program::module(&device.pool, &code.code, desc.name, architecture);
+        let (module, KernelCode { portable, compilation, .. }) =
+            load_or_compile_again(code, load, |refused| {
+                program::forget(&refused.code);
+                self::code(architecture, desc)
+            })?;
+        let entry = if portable { dialect::entry_name(desc.name) } else { desc.name.to_owned() };
         let function = HipFunction::of(module, &entry, desc.name)?;
         Ok(Self {
             name: desc.name.into(),
@@ -79,6 +80,12 @@ struct KernelCode {
     /// Whether it is in the portable dialect.
     portable: bool,
     compilation: Compilation,
+}
+
+impl AsRef<[u8]> for KernelCode {
+    fn as_ref(&self) -> &[u8] {
+        &self.code
+    }
 }
 
 fn code(architecture: &str, desc: &KernelDesc<'_>) -> Result<KernelCode> {
@@ -218,8 +225,8 @@ pub(super) fn fill_by(
             let (entry, architecture) = (dialect::entry_name(NAME), &device.architecture);
             let (code, _) = program::compile(NAME, &text, architecture)?;
             let load = |code: &Arc<[u8]>| program::module(&device.pool, code, NAME, architecture);
-            let module = load_or_compile_again(&code, load, || {
-                program::forget(&code);
+            let (module, _) = load_or_compile_again(code, load, |refused| {
+                program::forget(refused);
                 Ok(program::compile(NAME, &text, architecture)?.0)
             })?;
             let function = HipFunction::of(module, &entry, NAME)?;

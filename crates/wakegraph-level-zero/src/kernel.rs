@@ -4,7 +4,6 @@
 //! time. So every recorded launch has a handle of its own, set once.
 #![expect(unsafe_code, reason = "calls the driver")]
 
-use std::borrow::Cow;
 use std::ffi::{CString, c_void};
 use std::ptr;
 use std::sync::{Arc, OnceLock};
@@ -107,12 +106,12 @@ pub(super) type LevelZeroArgument<'a> = SourceArgument<'a, LevelZeroAddress>;
 impl LevelZeroKernel {
     pub(super) fn load(context: &Arc<LevelZeroContext>, desc: &KernelDesc<'_>) -> Result<Self> {
         let name = desc.name;
-        let KernelCode { binary, symbol, portable, compilation } = program::code(context, desc)?;
-        let load = |binary: &Cow<'_, [u8]>| program::module(context, binary, name);
-        let module = load_or_compile_again(&binary, load, || {
-            program::forget(&binary);
-            Ok(program::code(context, desc)?.binary)
+        let load = |code: &KernelCode<'_>| program::module(context, &code.binary, name);
+        let (module, code) = load_or_compile_again(program::code(context, desc)?, load, |refused| {
+            program::forget(&refused.binary);
+            program::code(context, desc)
         })?;
+        let KernelCode { binary, symbol, portable, compilation } = code;
         let names = program::kernel_names(context, &module)?;
         if !names.contains(&symbol) {
             let own = |name: &String| match portable {

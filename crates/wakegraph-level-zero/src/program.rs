@@ -35,6 +35,12 @@ pub(super) struct KernelCode<'a> {
     pub(super) compilation: Compilation,
 }
 
+impl AsRef<[u8]> for KernelCode<'_> {
+    fn as_ref(&self) -> &[u8] {
+        &self.binary
+    }
+}
+
 /// The variant for the device, compiled to SPIR-V.
 ///
 /// # Errors

@@ -138,22 +138,25 @@ pub fn keep(key: &[&[u8]], code: &[u8]) {
 }
 
 /// Loads code. If the driver refuses code that this process has found on disk, loads what `compile_again`
-/// gives, which must not come from a cache of the process.
+/// makes of the refused code, which must not come from a cache of the process. Gives the code that is loaded.
 ///
 /// # Errors
 /// The errors of `load` and of the compilation.
 pub fn load_or_compile_again<C: AsRef<[u8]>, L>(
-    code: &C,
+    code: C,
     load: impl Fn(&C) -> Result<L>,
-    compile_again: impl FnOnce() -> Result<C>,
-) -> Result<L> {
-    load(code).or_else(|error| {
-        let cache = ENABLED.read().clone();
-        match cache.is_some_and(|cache| cache.is_refused(code.as_ref(), &error)) {
-            true => load(&compile_again()?),
-            false => Err(error),
-        }
-    })
+    compile_again: impl FnOnce(&C) -> Result<C>,
+) -> Result<(L, C)> {
+    let error = match load(&code) {
+        Ok(loaded) => return Ok((loaded, code)),
+        Err(error) => error,
+    };
+    let cache = ENABLED.read().clone();
+    if !cache.is_some_and(|cache| cache.is_refused(code.as_ref(), &error)) {
+        return Err(error);
+    }
+    let code = compile_again(&code)?;
+    Ok((load(&code)?, code))
 }
 
 fn make_folder(folder: &Path) -> io::Result<()> {
