@@ -175,8 +175,8 @@ struct EnabledCache {
     has_warned: AtomicBool,
     /// The files that this process has found, by the digests of their code.
     found: Mutex<HashMap<u64, PathBuf>>,
-    /// The files with code that a driver refuses. In a folder that cannot be written, they stay.
-    refused: Mutex<HashSet<PathBuf>>,
+    /// The digests of code that a driver refuses. In a folder that cannot be written, its files stay.
+    refused: Mutex<HashSet<u64>>,
 }
 
 impl Debug for EnabledCache {
@@ -211,14 +211,19 @@ impl EnabledCache {
         Self { options, bytes, has_warned, found: Mutex::default(), refused: Mutex::default() }
     }
 
-    /// Whether code that a driver refuses with this error is that of a file. If so, the file is not used
-    /// again.
+    /// Whether code that a driver refuses with this error is that of a file. If so, the code is not used
+    /// again. Every thread that has the code is told so, but only the first removes the file: after that it
+    /// may be a new one.
     fn is_refused(&self, code: &[u8], error: &Error) -> bool {
         let says_nothing_of_code = matches!(error.kind(), ErrorKind::OutOfMemory | ErrorKind::DeviceLost);
-        let path = self.found.lock().get(&digest(&[code])).cloned();
+        let code = digest(&[code]);
+        let path = self.found.lock().get(&code).cloned();
         let Some(path) = path.filter(|_| !says_nothing_of_code) else { return false };
-        fs::remove_file(&path).ok();
-        if self.refused.lock().insert(path.clone()) {
+        let mut refused = self.refused.lock();
+        if refused.insert(code) {
+            // Under the lock: another thread that has the code writes a new file only after this.
+            fs::remove_file(&path).ok();
+            drop(refused);
             tracing::warn!(target: "wakegraph", file = %path.display(), %error,
                 "the driver refuses a compiled kernel on disk, so it is compiled again");
         }
@@ -231,9 +236,6 @@ impl EnabledCache {
 
     fn find(&self, key: &[&[u8]]) -> Option<Vec<u8>> {
         let path = self.path(key);
-        if self.refused.lock().contains(&path) {
-            return None;
-        }
         let mut contents = match read(&path) {
             Ok(contents) => contents,
             Err(error) if error.kind() == io::ErrorKind::NotFound => return None,
@@ -249,7 +251,11 @@ impl EnabledCache {
             return None;
         }
         contents.drain(..HEADER);
-        self.found.lock().insert(digest(&[&contents]), path);
+        let code = digest(&[&contents]);
+        if self.refused.lock().contains(&code) {
+            return None;
+        }
+        self.found.lock().insert(code, path);
         Some(contents)
     }
 
@@ -263,7 +269,6 @@ impl EnabledCache {
         if let Err(error) = write(&path, &[MAGIC, &seal(key, code), code]) {
             return self.warn(&path, &error, "a compiled kernel cannot be kept on disk");
         }
-        self.refused.lock().remove(&path);
         if self.bytes.fetch_add(added, Relaxed) + added > self.options.limit {
             self.make_room(self.files());
         }
@@ -488,6 +493,20 @@ mod tests {
         assert_eq!(cache.0.find(&key), None);
         cache.0.keep(&key, b"new code");
         assert_eq!(cache.0.find(&key).unwrap(), b"new code");
+        // As on another thread that has loaded the old code, too.
+        assert!(cache.0.is_refused(&found, &error(ErrorKind::Driver)));
+        assert_eq!(cache.0.find(&key).unwrap(), b"new code");
+    }
+
+    #[test]
+    fn refused_code_is_found_under_no_key() {
+        let (cache, keys): (_, [[&[u8]; 1]; 2]) = (TestCache::new(1 << 20), [[b"one"], [b"other"]]);
+        for key in &keys {
+            cache.0.keep(key, b"old code");
+            assert_eq!(cache.0.find(key).unwrap(), b"old code");
+        }
+        assert!(cache.0.is_refused(b"old code", &Error::new(ErrorKind::Driver, "no image for this device")));
+        assert_eq!(keys.map(|key| cache.0.find(&key)), [None, None]);
     }
 
     #[test]
