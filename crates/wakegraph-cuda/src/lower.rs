@@ -178,7 +178,7 @@ impl NodeAdder<'_> {
                 let captured = match self.captured {
                     Some(captured) => captured,
                     None => {
-                        in_body = captured_in_body(self.device, native)?;
+                        in_body = captured_to_clone(self.device, native, self.depth)?;
                         &in_body
                     }
                 };
@@ -387,11 +387,13 @@ impl NodeAdder<'_> {
     }
 }
 
-/// The work of a native command inside a conditional or loop, which can only be cloned into its body.
-fn captured_in_body(device: &CudaDeviceInner, native: &NativeCommand) -> Result<DriverGraph> {
+/// The work of a native command that can only be cloned: inside so many conditionals and loops, or outside a
+/// command-buffer.
+fn captured_to_clone(device: &CudaDeviceInner, native: &NativeCommand, depth: usize) -> Result<DriverGraph> {
     let captured = capture(&device.context, native)?;
     if allocates(&captured)? {
-        let why = format!("native command '{}' allocates memory inside a conditional or loop", native.name());
+        let place = if depth == 0 { "outside a command-buffer" } else { "inside a conditional or loop" };
+        let why = format!("native command '{}' allocates memory {place}", native.name());
         let remedy = "allocate before finalize, and declare the memory; or have the host decide (`if_nonzero` on a \
                       graph with a host task or a scratch buffer)";
         return Err(Error::new(ErrorKind::FeatureNotSupported, why).help(remedy));

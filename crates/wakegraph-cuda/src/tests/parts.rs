@@ -240,7 +240,7 @@ fn captured_work_that_allocates_follows_several_commands_without_nodes() {
 }
 
 #[test]
-fn bodies_refuse_work_that_allocates_by_name() {
+fn work_that_allocates_is_refused_by_name_except_in_command_buffers() {
     let bench = Bench::new();
     let condition = MemoryView::whole(bench.memory());
     let mut body = Body::new();
@@ -251,6 +251,11 @@ fn bodies_refuse_work_that_allocates_by_name() {
     let error = buffer.append(&choice, &[]).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::FeatureNotSupported);
     assert!(error.message().contains("'step' allocates memory inside a conditional or loop"), "{error}");
+    let event = bench.event();
+    // SAFETY: the fake driver runs nothing.
+    let alone = unsafe { bench.queue.enqueue(&Arc::new(native()), WaitList::NONE, Signal::new(&event)) };
+    let error = alone.unwrap_err();
+    assert!(error.message().contains("'step' allocates memory outside a command-buffer"), "{error}");
     fake::capture_nodes(&[CU_GRAPH_NODE_TYPE_KERNEL]);
     buffer.append(&choice, &[]).unwrap();
 }

@@ -79,16 +79,16 @@ pub(super) fn check(command: &Command, device: &dyn Device) -> Result<()> {
         Command::UsmPrefetch { memory } | Command::UsmAdvise { memory, .. } => of.pointer("memory", *memory),
         Command::Empty => Ok(()),
         Command::If { condition, then, otherwise } => {
-            check_condition(of.kind, condition, device)?;
+            check_condition(of.kind, "condition", condition, device)?;
             check_body(of.kind, then, device)?;
             otherwise.iter().try_for_each(|body| check_body(of.kind, body, device))
         }
         Command::While { condition, body } => {
-            check_condition(of.kind, condition, device)?;
+            check_condition(of.kind, "condition", condition, device)?;
             check_body(of.kind, body, device)
         }
         Command::Switch { index, bodies } => {
-            check_condition(of.kind, index, device)?;
+            check_condition(of.kind, "index", index, device)?;
             bodies.iter().try_for_each(|body| check_body(of.kind, body, device))
         }
         Command::Native(native) | Command::StreamTask(native) => check_native(of.kind, native, device),
@@ -108,9 +108,14 @@ fn check_body(kind: CommandKind, body: &Body, device: &dyn Device) -> Result<()>
 }
 
 /// The word that a conditional, a switch or a loop reads.
-fn check_condition(kind: CommandKind, view: &MemoryView, device: &dyn Device) -> Result<()> {
+fn check_condition(
+    kind: CommandKind,
+    name: &'static str,
+    view: &MemoryView,
+    device: &dyn Device,
+) -> Result<()> {
     const WORD: usize = size_of::<u32>();
-    let condition = ViewOperand { name: "condition", view };
+    let condition = ViewOperand { name, view };
     if view.len() != WORD {
         let why = format!("{kind}: {condition} is not a u32, which has {WORD} bytes");
         return Err(Error::new(ErrorKind::InvalidSize, why).help("pass a view of one u32"));

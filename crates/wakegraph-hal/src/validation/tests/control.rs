@@ -54,6 +54,8 @@ fn a_condition_is_a_word_that_the_device_can_read() {
         this.refuses(&if_nonzero(wrong.clone(), nothing.clone(), None), SIZE, &why("conditional"));
         this.refuses(&while_nonzero(wrong, nothing.clone()), SIZE, &why("loop"));
     }
+    let switch = Command::Switch { index: part(&memory, 0, 8), bodies: Vec::new() };
+    this.refuses(&switch, SIZE, "switch: 'index' (bytes 0..8 of 64) is not a u32, which has 4 bytes");
     let odd = while_nonzero(part(&memory, 2, 4), nothing.clone());
     let why = "loop: 'condition' (bytes 2..6 of 64) does not start at a multiple of 4";
     this.refuses(&odd, ARGUMENT, why);
