@@ -307,7 +307,10 @@ impl<K: PartialEq, P: ?Sized> ProgramCache<K, P> {
         match program.get_or_make(compile) {
             Ok(compiled) => Ok((Arc::clone(compiled), Compilation { origin, time: start.elapsed() })),
             Err(error) => {
-                self.programs.lock().retain(|(_, known)| !Arc::ptr_eq(known, &program));
+                // Another thread may have succeeded since.
+                let is_good =
+                    |known: &Arc<Program<P>>| !Arc::ptr_eq(known, &program) || known.get().is_some();
+                self.programs.lock().retain(|(_, known)| is_good(known));
                 Err(error)
             }
         }
@@ -476,6 +479,35 @@ mod tests {
         let error = cache.get_or_compile(1, || Err(Error::new(ErrorKind::Driver, "no"))).unwrap_err();
         assert_eq!(error.message(), "no");
         assert_eq!(get(&cache, 1, 7), (7, CodeOrigin::Compiled));
+    }
+
+    #[test]
+    fn a_failure_leaves_what_another_thread_has_compiled() {
+        let (cache, step) = (&ProgramCache::<u32, u32>::new(8), &Barrier::new(2));
+        std::thread::scope(|scope| {
+            let fail = || {
+                step.wait();
+                step.wait();
+                Err(Error::new(ErrorKind::Driver, "no"))
+            };
+            let failing = scope.spawn(move || cache.get_or_compile(1, fail));
+            step.wait();
+            let other = scope.spawn(|| get(cache, 1, 7));
+            // Once the list and both threads refer to the program.
+            let programs = loop {
+                let programs = cache.programs.lock();
+                if Arc::strong_count(&programs[0].1) == 3 {
+                    break programs;
+                }
+                drop(programs);
+                std::thread::yield_now();
+            };
+            step.wait();
+            assert_eq!(other.join().unwrap(), (7, CodeOrigin::Compiled));
+            drop(programs);
+            failing.join().unwrap().unwrap_err();
+        });
+        assert_eq!(get(cache, 1, 8), (7, CodeOrigin::Memory));
     }
 
     /// The program of a key, which is compiled as `program` where there is none.
