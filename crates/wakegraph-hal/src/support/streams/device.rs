@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 use smallvec::SmallVec;
 
 use super::memory::{MemoryDevice, StreamMemory};
-use super::pool::{BorrowedStream, StreamBorrower};
+use super::pool::{BorrowedStream, StreamBorrower, log_common};
 use super::signal::{
     EventRecords, Kept, SignalEnd, SignalNeeds, Started, StreamDevice, StreamEvent, StreamSignal,
 };
@@ -293,15 +293,22 @@ impl<D: StreamDevice> StreamQueue<D> {
             let signal = StreamSignal::new(device, records, stream, end, times, needs, kept);
             Ok(signal.failing(failure).with_loops(started.loops))
         };
-        context.run(|| event.signal_by(|records| self.borrowing(|borrowed| enqueue(borrowed, records))))
+        let mut unmade = None;
+        let signal = |records: &_| self.borrowing(&mut unmade, |borrowed| enqueue(borrowed, records));
+        let outcome = context.run(|| event.signal_by(signal));
+        // Without the event's lock.
+        log_common(unmade);
+        outcome
     }
 
-    /// Borrows a stream for what `enqueue` enqueues.
+    /// Borrows a stream for what `enqueue` enqueues. `unmade` is as [`StreamBorrower::borrow`] says.
     fn borrowing(
         &self,
+        unmade: &mut Option<ContextFailure<D::Context>>,
         enqueue: impl FnOnce(&BorrowedStream<D::Context>) -> Result<StreamSignal<D>>,
     ) -> Result<StreamSignal<D>> {
-        let borrowed = self.streams.borrow();
+        let (borrowed, failure) = self.streams.borrow();
+        *unmade = failure;
         match enqueue(&borrowed) {
             Ok(signal) => Ok(signal.in_turn(borrowed.turn)),
             Err(error) => {

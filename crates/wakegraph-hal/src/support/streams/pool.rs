@@ -89,15 +89,9 @@ impl<C: StreamContext> StreamPool<C> {
         Ok(Arc::clone(common.insert(new)))
     }
 
-    /// Borrows a stream that no queue has. None if the common stream has to do.
-    fn borrow(&self, priority: Priority) -> Option<Arc<PooledStream<C>>> {
-        self.streams(priority).take_idle().or_else(|| {
-            self.make(priority).unwrap_or_else(|failure| {
-                let error = Error::from(failure);
-                tracing::debug!(target: "wakegraph", %error, "queues share a stream, as no other can be made");
-                None
-            })
-        })
+    /// Borrows a stream that no queue has. None if only the common stream is left.
+    fn borrow(&self, priority: Priority) -> Result<Option<Arc<PooledStream<C>>>, ContextFailure<C>> {
+        self.streams(priority).take_idle().map_or_else(|| self.make(priority), |idle| Ok(Some(idle)))
     }
 
     /// Makes a stream, which the caller has borrowed. None if there are as many as there may be.
@@ -168,27 +162,33 @@ impl<C: StreamContext> StreamBorrower<C> {
         Ok(Self { pool: Arc::clone(pool), priority, common, state: Mutex::new(state) })
     }
 
-    /// Borrows a stream for an enqueue.
-    pub(super) fn borrow(self: &Arc<Self>) -> BorrowedStream<C> {
+    /// Borrows a stream for an enqueue. Gives why it is the common one, too, if no other can be made: the
+    /// caller [logs](log_common) that once it holds no lock.
+    pub(super) fn borrow(self: &Arc<Self>) -> (BorrowedStream<C>, Option<ContextFailure<C>>) {
+        let mut unmade = None;
         let mut state = self.state.lock();
         if state.in_flight == 0 {
             state.turn += 1;
             let is_idle = state.pooled.as_ref().is_some_and(|last| last.take());
             if !is_idle {
-                state.pooled = self.pool.borrow(self.priority);
+                state.pooled = self.pool.borrow(self.priority).unwrap_or_else(|failure| {
+                    unmade = Some(failure);
+                    None
+                });
                 let stream = state.pooled.as_ref().map_or(&self.common, |pooled| &pooled.stream);
                 state.stream = Arc::clone(stream);
             }
         }
         state.in_flight += 1;
         let turn = StreamTurn { borrower: Arc::clone(self), number: state.turn };
-        BorrowedStream { stream: Arc::clone(&state.stream), turn }
+        (BorrowedStream { stream: Arc::clone(&state.stream), turn }, unmade)
     }
 
     /// As [`borrow`](Self::borrow), for code of users: no other queue uses the stream. The caller has bound
     /// the context.
     pub(super) fn borrow_alone(self: &Arc<Self>) -> Result<BorrowedStream<C>, ContextFailure<C>> {
-        let borrowed = self.borrow();
+        let (borrowed, unmade) = self.borrow();
+        log_common(unmade);
         if !Arc::ptr_eq(&borrowed.stream, &self.common) {
             return Ok(borrowed);
         }
@@ -227,6 +227,13 @@ impl<C: StreamContext> StreamBorrower<C> {
     fn end_turn(&self, state: &BorrowerState<C>) {
         let streams = self.pool.streams(self.priority);
         state.pooled.iter().for_each(|pooled| streams.give_back(pooled));
+    }
+}
+
+/// Logs why a queue has got the common stream, if no other can be made.
+pub(super) fn log_common(unmade: Option<impl Into<Error>>) {
+    if let Some(error) = unmade.map(Into::into) {
+        tracing::debug!(target: "wakegraph", %error, "queues share a stream, as no other can be made");
     }
 }
 
