@@ -11,7 +11,7 @@ use crate::by_hand::{ByHand, Worker};
 use crate::shape::{Answer, Shape};
 
 pub(crate) struct Blocking {
-    permits: Semaphore,
+    permits: Arc<Semaphore>,
     idle: Arc<Mutex<Vec<Worker>>>,
 }
 
@@ -19,21 +19,21 @@ pub(crate) struct Blocking {
 pub(crate) fn start(device: &ByHand, shape: Shape) -> Blocking {
     let permits = std::thread::available_parallelism().map_or(1, usize::from);
     let idle = (0..permits).map(|_| device.worker(shape, 1)).collect();
-    Blocking { permits: Semaphore::new(permits), idle: Arc::new(Mutex::new(idle)) }
+    Blocking { permits: Arc::new(Semaphore::new(permits)), idle: Arc::new(Mutex::new(idle)) }
 }
 
 pub(crate) async fn call(blocking: &Blocking, body: Bytes) -> Answer {
     const FAILED: Answer = Err(StatusCode::INTERNAL_SERVER_ERROR);
-    let Ok(permit) = blocking.permits.acquire().await else { return FAILED };
+    let Ok(permit) = blocking.permits.clone().acquire_owned().await else { return FAILED };
     let idle = blocking.idle.clone();
     let run = move || {
         let mut worker = idle.lock().pop().expect("a worker for each permit");
         let mut answer = FAILED;
         worker.run(vec![(body, |result| answer = result)]);
         idle.lock().push(worker);
+        // Not before, as the caller may leave.
+        drop(permit);
         answer
     };
-    let answer = tokio::task::spawn_blocking(run).await;
-    drop(permit);
-    answer.unwrap_or(FAILED)
+    tokio::task::spawn_blocking(run).await.unwrap_or(FAILED)
 }

@@ -3,7 +3,10 @@
 use axum::body::Bytes;
 use rayon::prelude::*;
 
-use crate::shape::{Answer, Shape, answer, through_kernels};
+use crate::shape::{Answer, Shape, answer, through_kernels, words};
+
+/// Words that are worth a thread.
+const WORTH: usize = 4096;
 
 pub(crate) struct Worker {
     kernels: usize,
@@ -18,21 +21,18 @@ impl Worker {
     }
 
     pub(crate) fn run<F: FnOnce(Answer) + Send>(&self, jobs: Vec<(Bytes, F)>) {
-        match jobs.len() {
-            1 => jobs.into_iter().for_each(|(body, reply)| reply(self.lone(&body))),
-            _ => jobs.into_par_iter().for_each(|(body, reply)| {
-                reply(answer(&body, &through_kernels(&body, self.kernels)));
-            }),
+        let is_lone = jobs.len() == 1;
+        let one = |(body, reply): (Bytes, F)| {
+            let mut words = words(&body);
+            match is_lone && self.by_many && words.len() > WORTH {
+                true => words.par_chunks_mut(WORTH).for_each(|part| through_kernels(part, self.kernels)),
+                false => through_kernels(&mut words, self.kernels),
+            }
+            reply(answer(&body, bytemuck::cast_slice(&words)));
+        };
+        match is_lone {
+            true => jobs.into_iter().for_each(one),
+            false => jobs.into_par_iter().for_each(one),
         }
-    }
-
-    /// Computes a request that is alone, by several threads if it is worth that.
-    fn lone(&self, body: &[u8]) -> Answer {
-        const WORTH: usize = 16 << 10;
-        if !self.by_many || body.len() <= WORTH {
-            return answer(body, &through_kernels(body, self.kernels));
-        }
-        let parts: Vec<_> = body.par_chunks(WORTH).map(|part| through_kernels(part, self.kernels)).collect();
-        answer(body, &parts.concat())
     }
 }
