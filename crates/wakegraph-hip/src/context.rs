@@ -252,7 +252,7 @@ impl CaptureContext for HipContext {
 /// An object of the driver. It keeps the context alive.
 ///
 /// Work in flight that uses a dropped object goes on: the driver keeps events and instantiated graphs
-/// until then. Code and pools are destroyed where that may wait; streams are used again.
+/// until then. Code, pools and streams are destroyed where that may wait.
 pub(super) type HipObject<T> = Owned<T>;
 
 macro_rules! kinds {
@@ -299,20 +299,7 @@ kinds! {
     waiting: {
         ihipMemPoolHandle_t: hipMemPoolDestroy,
         ihipModule_t: hipModuleUnload,
-    }
-}
-
-// SAFETY: any thread may use a stream.
-unsafe impl ObjectKind for ihipStream_t {
-    type Handle = *mut Self;
-    type Owner = Arc<HipContext>;
-
-    unsafe fn destroy(context: &Arc<HipContext>, stream: *mut Self) {
-        let stream = stream.expose_provenance();
-        context.releases.later(move |driver| {
-            // SAFETY: passed on to the caller.
-            unsafe { call!(driver, hipStreamDestroy(ptr::with_exposed_provenance_mut(stream))) }
-        });
+        ihipStream_t: hipStreamDestroy,
     }
 }
 
