@@ -8,7 +8,7 @@
 //! | memory | from a pool, in the order of a stream, or pinned host memory; in one address space |
 //! | kernel | a module and its function: cubin, PTX, or C that NVRTC, if it is there, compiles |
 //! | command-buffer | a graph of explicit nodes, mostly in one part, instantiated at finalize |
-//! | queue | a stream; single commands are graphs that are launched once |
+//! | queue | a borrowed stream while work is in flight; single kernels, most copies and fills are one call |
 //! | event | the driver's events, and a signal: what the last enqueue depends on and how it ended |
 //!
 //! # Reading order
@@ -181,7 +181,8 @@ unsafe fn open_lent(
     Ok(CudaDevice::new(CudaDeviceInner::open(context)?))
 }
 
-// SAFETY: memory comes from the driver and is set to zero; the rest is that of streams and events.
+// SAFETY: memory comes from the driver, and is counted on the memory stream behind the clear that was asked
+// for; the rest is that of streams and events.
 #[expect(unsafe_code, reason = "vouches for the backend")]
 unsafe impl GpuBackend for CudaDeviceInner {
     type Kernel = CudaKernel;

@@ -88,7 +88,8 @@ impl Backend for HipBackend {
     }
 }
 
-// SAFETY: memory comes from the driver and is set to zero; the rest is that of streams and events.
+// SAFETY: memory comes from the driver, and is counted on the memory stream behind the clear that was asked
+// for; the rest is that of streams and events.
 #[expect(unsafe_code, reason = "vouches for the backend")]
 unsafe impl GpuBackend for HipDeviceInner {
     type Kernel = HipKernel;

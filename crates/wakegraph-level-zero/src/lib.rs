@@ -143,8 +143,8 @@ impl LevelZeroDevice {
 }
 
 // SAFETY: the backend meets the contract, as the conformance suite shows on a driver that computes:
-// memory is the driver's, zeroed, and lives as long as its object; work starts after its wait list;
-// and an event is final once the driver says so of the last command.
+// memory is the driver's, zeroed if that was asked for, and lives as long as its object; work starts after
+// its wait list; and an event is final once the driver says so of the last command.
 unsafe impl Device for LevelZeroDevice {
     fn info(&self) -> &DeviceInfo {
         &self.context.info

@@ -105,7 +105,7 @@ impl ValidatedDevice {
         self.inner.clock()
     }
 
-    /// Allocates zeroed memory: [`Device::allocate`].
+    /// Allocates memory, zeroed unless the description says otherwise: [`Device::allocate`].
     pub fn allocate(&self, desc: &MemoryDesc) -> Result<Arc<dyn Memory>> {
         check_allocation(desc, self.capabilities()).map_err(|error| self.here(error))?;
         self.inner.allocate(desc)
