@@ -29,10 +29,10 @@ struct KeptBlocks {
     bytes: usize,
 }
 
-/// Blocks keep at most this part of the device's memory, a divisor.
+/// At most 1/4 of the device's memory is kept.
 const KEPT_PART: usize = 4;
 
-/// The smallest block, and the driver's own unit, up to which larger ones are rounded.
+/// Bounds of the rounding step: 512 bytes, and the driver's unit of 2 MiB.
 const UNITS: [usize; 2] = [512, 2 << 20];
 
 /// The size of the block for `len` bytes: up to an eighth more, so that memory of about the same size can

@@ -32,7 +32,7 @@ pub(super) struct MemoryPool {
     pub(super) stream: MemoryStream<CudaContext>,
 }
 
-/// The place where a pool has its memory from, and keeps it.
+/// Source of a pool's memory, which keeps what is freed.
 #[derive(Debug)]
 enum PoolSource {
     /// A pool of the driver's.

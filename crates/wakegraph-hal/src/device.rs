@@ -159,7 +159,7 @@ pub unsafe trait Device: Any + Debug + Send + Sync {
     fn clock(&self) -> Result<ClockSample>;
 
     /// Allocates memory, zeroed unless the description says otherwise. Does not wait for the device where
-    /// the driver lets the order of streams do so.
+    /// streams order the allocation.
     ///
     /// # Errors
     /// [`OutOfMemory`](crate::ErrorKind::OutOfMemory),

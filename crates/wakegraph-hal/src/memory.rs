@@ -78,8 +78,8 @@ pub trait Memory: Any + Debug + Send + Sync {
         None
     }
 
-    /// Blocks until the memory is there and cleared, for uses that come neither behind an enqueue on a queue
-    /// of this device nor through [`read`](Self::read) and [`write`](Self::write): those of another library.
+    /// Blocks until the memory is there and cleared. Other libraries call this before they use the memory;
+    /// queues of this device, [`read`](Self::read) and [`write`](Self::write) need not.
     ///
     /// The default does nothing, which suits devices whose memory is ready when it has been allocated.
     ///

@@ -35,10 +35,9 @@ use crate::{
 /// The types and calls that the devices of a backend are made of.
 ///
 /// # Safety
-/// The backend meets the contract: memory is the driver's, counted on the memory stream with the clear that
-/// was asked for, and lives as long as its object; streams
-/// and wait lists order work; an event is final when the driver says that its record is complete, or that
-/// its context has ended.
+/// The backend meets the contract. Memory is the driver's, and is counted on the memory stream behind the
+/// clear that was asked for. It lives as long as its object. Streams and wait lists order work. An event is
+/// final when the driver says that its record is complete, or that its context has ended.
 pub unsafe trait GpuBackend: LaunchDevice + MemoryDevice {
     /// A loaded kernel.
     type Kernel: Kernel;

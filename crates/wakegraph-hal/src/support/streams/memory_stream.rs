@@ -48,8 +48,8 @@ impl<C: StreamContext> MemoryStream<C> {
         self.allocations.fetch_add(1, Ordering::Relaxed) + 1
     }
 
-    /// Has later work on another stream of the device come behind the allocations so far. The caller has
-    /// bound the context.
+    /// Makes later work on another stream of the device wait for the allocations so far. The caller has bound
+    /// the context.
     pub fn order_before(&self, stream: &DriverStream<C>) -> Result<(), ContextFailure<C>> {
         let allocations = self.allocations.load(Ordering::Relaxed);
         // Acquire: another thread that raised the number has had the stream wait before it.
@@ -61,8 +61,8 @@ impl<C: StreamContext> MemoryStream<C> {
         Ok(())
     }
 
-    /// Has all streams of another device come behind the allocations so far; `behind` counts those that they
-    /// come behind already.
+    /// Makes all streams of another device wait for the allocations so far; `behind` counts those that they
+    /// wait for already.
     pub fn order_before_peer(&self, peer: &Self, behind: &mut u64) -> Result<(), ContextFailure<C>> {
         let allocations = self.allocations.load(Ordering::Relaxed);
         if *behind >= allocations {

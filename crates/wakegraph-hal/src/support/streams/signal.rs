@@ -141,7 +141,7 @@ impl<D: StreamDevice> StreamSignal<D> {
         self
     }
 
-    /// Has it give this turn back once its work has ended.
+    /// Gives this turn back when the work has ended.
     pub(super) fn in_turn(mut self, turn: StreamTurn<D::Context>) -> Self {
         self.pending.get_mut().turn = Some(turn);
         self
