@@ -377,8 +377,8 @@ impl<T> Place<T> {
         match &self.device {
             Some(device) => device.is_stalled(),
             None => {
-                let hangs = |devices: &Box<[Device]>| devices.iter().any(Device::is_stalled);
-                !self.chosen.is_empty() && self.chosen.iter().all(hangs)
+                let mut chosen = self.chosen.iter();
+                !chosen.as_slice().is_empty() && chosen.all(|of_slot| of_slot.iter().any(Device::is_stalled))
             }
         }
     }
