@@ -211,11 +211,8 @@ fn build(
                 let instantiate = |recording: RecordedBuffer| {
                     measure(device, PreparationStep::Instantiate, of, || recording.finalize(device))
                 };
-                let work = || {
-                    record(&source, &plan, index, device, options, &scratch, &mut uses).and_then(instantiate)
-                };
-                let buffer = device
-                    .observe(device.hal().bind_thread(work))
+                let buffer = record(&source, &plan, index, device, options, &scratch, &mut uses)
+                    .and_then(instantiate)
                     .map_err(|error| error.on_device(device.selector()))?;
                 PartitionWork::CommandBuffer(UpdatableCell::new(buffer, options.updatable))
             }
@@ -408,28 +405,31 @@ pub(super) fn record(
     let low_latency =
         device.wake_policy() != WakePolicy::Efficient && !plan.successors(partition).iter().any(is_device);
     let desc = hal::CommandBufferDesc { updatable, in_order, profiling, low_latency };
-    let buffer = device.observe(device.hal().create_command_buffer(&desc))?;
-    let mut recording = RecordedBuffer { buffer, stand_ins: SmallVec::new() };
-    recording.buffer.reserve(plan.nodes(partition).len());
-    let mut points: Vec<hal::SyncPoint> = Vec::with_capacity(plan.nodes(partition).len());
-    let mut after = Vec::new();
-    for (position, &node) in plan.nodes(partition).iter().enumerate() {
-        let (graph, index) = source.place(plan, node);
-        after.clear();
-        after.extend(plan.waits(partition, position).iter().map(|&earlier| points[earlier as usize]));
-        let appended = match source.command(plan, node) {
-            Some((command, accesses)) => {
-                uses.add(plan.origin(node), command.allocations(), accesses);
-                let node = NodeCommand { kind: graph.kinds()[index], command };
-                append(&mut recording, device, node, scratch, &after, updatable)
-            }
-            None => recording.buffer.append(&hal::Command::Empty, &after),
-        };
-        let appended =
-            appended.map_err(|error| error.in_node(graph.label_at(index)).at(graph.location_at(index)))?;
-        points.push(appended.sync_point);
-    }
-    Ok(recording)
+    let record = || {
+        let buffer = device.hal().create_command_buffer(&desc)?;
+        let mut recording = RecordedBuffer { buffer, stand_ins: SmallVec::new() };
+        recording.buffer.reserve(plan.nodes(partition).len());
+        let mut points: Vec<hal::SyncPoint> = Vec::with_capacity(plan.nodes(partition).len());
+        let mut after = Vec::new();
+        for (position, &node) in plan.nodes(partition).iter().enumerate() {
+            let (graph, index) = source.place(plan, node);
+            after.clear();
+            after.extend(plan.waits(partition, position).iter().map(|&earlier| points[earlier as usize]));
+            let appended = match source.command(plan, node) {
+                Some((command, accesses)) => {
+                    uses.add(plan.origin(node), command.allocations(), accesses);
+                    let node = NodeCommand { kind: graph.kinds()[index], command };
+                    append(&mut recording, device, node, scratch, &after, updatable)
+                }
+                None => recording.buffer.append(&hal::Command::Empty, &after),
+            };
+            let appended = appended
+                .map_err(|error| error.in_node(graph.label_at(index)).at(graph.location_at(index)))?;
+            points.push(appended.sync_point);
+        }
+        Ok(recording)
+    };
+    device.observe(device.hal().bind_thread(record))
 }
 
 /// The command of a node.
