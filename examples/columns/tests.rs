@@ -148,7 +148,7 @@ async fn at_most_two_batches_are_in_flight() {
 }
 
 #[tokio::test]
-async fn a_drop_cancels_what_is_in_flight() {
+async fn a_dropped_stream_gives_its_memory_back() {
     let (device, control) = held();
     let batches = [1, 2, 3].map(|seed| batch(seed, 1000));
     let mut selected = Box::pin(select(input(&batches), &device, 0));
