@@ -1,12 +1,14 @@
 #!/usr/bin/env python3
-"""Makes the tables and the picture of docs/benchmarks.md from what benchmarks have printed.
+"""Makes the tables and pictures of docs/benchmarks.md from what benchmarks have printed.
 
-    scripts/benchmarks.py TITLE=LOG [TITLE=LOG ...]
+    scripts/benchmarks.py TITLE=FILE [TITLE=FILE ...]
 
-Writes docs/images/benchmarks.svg, and prints a short table of what matters most, and one of all rows of each log that
-have a ratio and a limit. A row that is in a log several times, by several processes, counts with the process whose ratio
-is in the middle.
+A FILE whose name ends in .jsonl is of the service bench: of these it writes docs/images/services.svg, and prints tables
+with the medians of the rounds. Other files are logs: of these it writes docs/images/benchmarks.svg, and prints a short
+table of what matters most, and one of all rows of each log that have a ratio and a limit. A row that is in a log several
+times, by several processes, counts with the process whose ratio is in the middle.
 """
+import json
 import math
 import re
 import statistics
@@ -14,7 +16,7 @@ import sys
 from pathlib import Path
 from xml.sax.saxutils import escape
 
-PICTURE = Path(__file__).resolve().parent.parent / "docs/images/benchmarks.svg"
+IMAGES = Path(__file__).resolve().parent.parent / "docs/images"
 LINE = re.compile(r"^BENCH (\S+) ours=(\S+) base=(\S+) unit=(\S+) ratio=(\S+)(?: limit=(\S+))?", re.MULTILINE)
 # What matters most, by the names of the rows.
 SHORT = {
@@ -101,8 +103,6 @@ def picture(groups):
 
     height = TOP + sum(len(found) + 2 for _, found in groups) * LINE_HEIGHT
     lines = [
-        f'<svg xmlns="http://www.w3.org/2000/svg" width="{WIDTH}" height="{height}" font-family="sans-serif" font-size="11">',
-        f'<rect width="{WIDTH}" height="{height}" fill="white"/>',
         f'<text x="{NAMES}" y="16" fill="#444">time of ours / time by hand: left of 1 ours is faster; | is the limit</text>',
     ]
     for ratio in [ratio for ratio in [0.05, 0.1, 0.25, 0.5, 0.75, 1, 1.5, 2, 4] if least <= ratio <= most]:
@@ -126,19 +126,141 @@ def picture(groups):
             )
             lines.append(f'<text x="{WIDTH - 8}" y="{y}" text-anchor="end" fill="{colour}">{ratio:.2f}</text>')
         y += LINE_HEIGHT
-    lines.append("</svg>")
-    PICTURE.write_text("\n".join(lines) + "\n")
+    write_picture("benchmarks.svg", height, lines)
+
+
+# The contenders of the service bench with their colours; the first two are ours.
+CONTENDERS = {"pool": "#1b4f72", "batcher": "#5dade2", "thread": "#b9770e", "blocking": "#f5cba7"}
+OURS = ["pool", "batcher"]
+TROUBLES = {
+    "none": "none",
+    "hang-ups": "one request in 20 is given up by its client",
+    "failures": "one in 1,000 fails",
+    "burst": "ten times as many clients for a third of the time",
+}
+FIGURES = ["per_second", "p50_us", "p99_us", "p999_us", "cores", "peak_mib", "threads"]
+
+
+def services(file):
+    """The figures of a file of the service bench, as {(shape, trouble, clients): {contender: {name: figure}}}: counts of
+    wrong and refused requests are sums over the rounds, the others medians."""
+    rows = [json.loads(line) for line in Path(file).read_text().splitlines()]
+    rounds = {}
+    for row in (row for row in rows if "machine" not in row):
+        cell = rounds.setdefault((row["shape"], row["trouble"], row["clients"]), {})
+        cell.setdefault(row["contender"], []).append(row)
+    return {key: {name: figures(of_rounds) for name, of_rounds in cell.items()} for key, cell in rounds.items()}
+
+
+def figures(rounds):
+    found = {name: statistics.median([row[name] for row in rounds if row[name] is not None] or [0]) for name in FIGURES}
+    return found | {name: sum(row[name] for row in rounds) for name in ["wrong", "refused"]}
+
+
+def milliseconds(microseconds):
+    return f"{microseconds / 1000:.3g}"
+
+
+def service_tables(title, found):
+    print(f"\n### A service, {title}\n")
+    print("Requests a second; p50, p99, p99.9 in ms; cores of the server, and its CPU time a request in us.\n")
+    print(f"| shape | clients | {' | '.join(CONTENDERS)} | ours by the best other: requests, p99, cores |")
+    print("|---" * (3 + len(CONTENDERS)) + "|")
+    for (shape, trouble, clients), cell in found.items():
+        if trouble == "none":
+            shown = [service_cell(cell[name]) if name in cell else "" for name in CONTENDERS]
+            print(f"| `{shape}` | {clients:,} | {' | '.join(shown)} | {beside_the_best(cell)} |")
+    print(f"\n| `1k`, trouble | {' | '.join(CONTENDERS)} |\n{'|---' * (1 + len(CONTENDERS))}|")
+    # Without trouble, of as many clients.
+    troubled = {clients for _, trouble, clients in found if trouble != "none"}
+    for (shape, trouble, clients), cell in found.items():
+        if shape == "1k" and clients in troubled:
+            shown = [
+                f"p99 {milliseconds(cell[name]['p99_us'])} ms, {cell[name]['wrong']} wrong, {cell[name]['refused']} refused"
+                if name in cell
+                else ""
+                for name in CONTENDERS
+            ]
+            print(f"| {TROUBLES[trouble]} | {' | '.join(shown)} |")
+    print(f"\n| MiB at most, and threads | {' | '.join(CONTENDERS)} |\n{'|---' * (1 + len(CONTENDERS))}|")
+    for shape in dict.fromkeys(shape for shape, _, _ in found):
+        clients = max(clients for of_shape, trouble, clients in found if (of_shape, trouble) == (shape, "none"))
+        cell = found[shape, "none", clients]
+        shown = [
+            f"{cell[name]['peak_mib']:g}, {cell[name]['threads']:g}" if name in cell else "" for name in CONTENDERS
+        ]
+        print(f"| `{shape}`, {clients:,} clients | {' | '.join(shown)} |")
+
+
+def service_cell(figures):
+    times = ", ".join(milliseconds(figures[name]) for name in ["p50_us", "p99_us", "p999_us"])
+    cpu = figures["cores"] / (figures["per_second"] or math.nan) * 1e6
+    return f"{figures['per_second']:,.0f}; {times}; {figures['cores']:.2f}, {cpu:.0f}"
+
+
+def beside_the_best(cell):
+    ours, others = (
+        max((cell[name] for name in cell if (name in OURS) == of_ours), key=lambda one: one["per_second"], default=None)
+        for of_ours in [True, False]
+    )
+    if not ours or not others:
+        return ""
+    ratios = [ours[name] / (others[name] or math.nan) for name in ["per_second", "p99_us", "cores"]]
+    missed = [ratios[0] < 1, ratios[1] > 1, ratios[2] > 1]
+    return ", ".join(f"**{ratio:.2f}**" if miss else f"{ratio:.2f}" for ratio, miss in zip(ratios, missed))
+
+
+def services_picture(groups):
+    """A row of panels for each file, a panel for each shape: bars of requests a second over clients."""
+    panel, high, top = 280, 150, 34
+    lines = []
+    for row, (title, found) in enumerate(groups):
+        base = top + (row + 1) * (high + 60) - 40
+        lines.append(f'<text x="8" y="{base - high - 6}" font-weight="bold">{escape(title)}</text>')
+        for column, shape in enumerate(dict.fromkeys(shape for shape, _, _ in found)):
+            left = 8 + column * panel
+            cells = {key[2]: cell for key, cell in found.items() if key[:2] == (shape, "none")}
+            most = max(one["per_second"] for cell in cells.values() for one in cell.values()) or 1
+            lines.append(f'<line x1="{left}" y1="{base}" x2="{left + panel - 24}" y2="{base}" stroke="#222"/>')
+            lines.append(f'<text x="{left}" y="{base + 28}">{escape(shape)}; the highest bar is {most:,.0f}</text>')
+            each = (panel - 24) / len(cells)
+            for place, (clients, cell) in enumerate(cells.items()):
+                wide = min(each - 8, 60) / len(CONTENDERS)
+                for bar, (name, colour) in enumerate(CONTENDERS.items()):
+                    tall = cell.get(name, {"per_second": 0})["per_second"] / most * (high - 24)
+                    x = left + place * each + bar * wide
+                    place_and_size = f'x="{x:.1f}" y="{base - tall:.1f}" width="{wide - 1:.1f}" height="{tall:.1f}"'
+                    lines.append(f'<rect {place_and_size} fill="{colour}"/>')
+                lines.append(f'<text x="{left + place * each:.1f}" y="{base + 13}" fill="#444">{clients:,}</text>')
+    legend = ['<text x="8" y="16" fill="#444">Requests a second by clients:</text>']
+    for place, (name, colour) in enumerate(CONTENDERS.items()):
+        x = 180 + place * 100
+        legend.append(f'<rect x="{x}" y="7" width="10" height="10" fill="{colour}"/><text x="{x + 14}" y="16">{name}</text>')
+    height = top + len(groups) * (high + 60)
+    write_picture("services.svg", height, [*legend, *lines])
+
+
+def write_picture(name, height, lines):
+    size = f'width="{WIDTH}" height="{height}"'
+    head = f'<svg xmlns="http://www.w3.org/2000/svg" {size} font-family="sans-serif" font-size="11">'
+    (IMAGES / name).write_text("\n".join([head, f'<rect {size} fill="white"/>', *lines, "</svg>"]) + "\n")
 
 
 def main():
     if len(sys.argv) < 2 or any("=" not in argument for argument in sys.argv[1:]):
         sys.exit(__doc__)
     pairs = [argument.split("=", 1) for argument in sys.argv[1:]]
-    groups = [(title, list(rows(log))) for title, log in pairs]
-    short_table(groups)
-    limited = [(title, [row for row in found if row[5]]) for title, found in groups]
-    table(limited)
-    picture(limited)
+    of_services = [(title, services(file)) for title, file in pairs if file.endswith(".jsonl")]
+    for title, found in of_services:
+        service_tables(title, found)
+    if of_services:
+        services_picture(of_services)
+    groups = [(title, list(rows(log))) for title, log in pairs if not log.endswith(".jsonl")]
+    if groups:
+        short_table(groups)
+        limited = [(title, [row for row in found if row[5]]) for title, found in groups]
+        table(limited)
+        picture(limited)
 
 
 main()

@@ -98,28 +98,23 @@ impl Worker {
     }
 
     pub(crate) fn run<F: FnOnce(Answer)>(&mut self, jobs: Vec<(Bytes, F)>) {
+        let Self { stream, mix, kernels, from, to, host } = self;
         let bytes: usize = jobs.iter().map(|(body, _)| body.len()).sum();
         let len = bytes / size_of::<u32>();
-        let [input, _] = self.host.slices(len);
+        let [input, output] = host.slices(len);
         gather(bytemuck::cast_slice_mut(input), &jobs);
-        self.stream.memcpy_htod(&*input, &mut self.from).expect("a copy");
-        self.launch(len as u32);
-        let [_, output] = self.host.slices(len);
-        self.stream.memcpy_dtoh(&self.from.slice(..len), output).expect("a copy");
-        self.stream.synchronize().expect("the end of the run");
-        reply(jobs, bytemuck::cast_slice(output));
-    }
-
-    /// Leaves the result in `from`.
-    fn launch(&mut self, len: u32) {
-        let config =
-            LaunchConfig { grid_dim: (len.div_ceil(256), 1, 1), block_dim: (256, 1, 1), shared_mem_bytes: 0 };
-        for _ in 0..self.kernels {
-            let mut launch = self.stream.launch_builder(&self.mix);
-            launch.arg(&self.from).arg(&mut self.to).arg(&len);
+        stream.memcpy_htod(&*input, from).expect("a copy");
+        let groups = len.div_ceil(256) as u32;
+        let config = LaunchConfig { grid_dim: (groups, 1, 1), block_dim: (256, 1, 1), shared_mem_bytes: 0 };
+        for _ in 0..*kernels {
+            let (mut launch, len) = (stream.launch_builder(mix), len as u32);
+            launch.arg(&*from).arg(&mut *to).arg(&len);
             // SAFETY: both slices have `len` elements, which the kernel checks.
             unsafe { launch.launch(config) }.expect("a launch");
-            std::mem::swap(&mut self.from, &mut self.to);
+            std::mem::swap(from, to);
         }
+        stream.memcpy_dtoh(&from.slice(..len), output).expect("a copy");
+        stream.synchronize().expect("the end of the run");
+        reply(jobs, bytemuck::cast_slice(output));
     }
 }

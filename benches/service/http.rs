@@ -11,7 +11,7 @@ use axum::routing::post;
 use axum::serve::ListenerExt as _;
 use parking_lot::Mutex;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
-use tokio::net::{TcpListener, TcpStream};
+use tokio::net::{TcpSocket, TcpStream};
 
 use crate::shape::{after_call, first_word};
 
@@ -70,7 +70,10 @@ fn head(received: &[u8]) -> Result<Option<(u16, usize, usize)>> {
 
 /// Serves at an address of its own.
 pub(crate) async fn serve(router: Router) -> SocketAddr {
-    let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
+    let socket = TcpSocket::new_v4().expect("a socket");
+    socket.bind(([127, 0, 0, 1], 0).into()).expect("a free port");
+    // All clients come at once.
+    let listener = socket.listen(4096).expect("a free port");
     let address = listener.local_addr().expect("an address");
     let listener = listener.tap_io(|stream| drop(stream.set_nodelay(true)));
     tokio::spawn(async move { axum::serve(listener, router).await });
