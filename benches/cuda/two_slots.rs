@@ -82,13 +82,13 @@ async fn requests(pool: &ExecutablePool<()>, slots: usize) -> f64 {
             let pool = pool.clone();
             tokio::spawn(async move {
                 for _ in 0..REQUESTS / (2 * slots) {
-                    pool.acquire().await.unwrap().submit().await.unwrap();
+                    pool.acquire().await.expect("a slot").submit().await.expect("a run");
                 }
             })
         })
         .collect();
     for client in clients {
-        client.await.unwrap();
+        client.await.expect("no panic");
     }
     start.elapsed().as_secs_f64() / (REQUESTS / (2 * slots) * 2 * slots) as f64
 }
