@@ -1,5 +1,5 @@
-//! Our batcher as it comes, over a pool of two slots. A slot has executables for powers of two of requests, so
-//! that a batch copies and computes little more than it holds.
+//! Our batcher as it comes, over a pool of two slots. A slot has executables for powers of two of requests,
+//! so that a batch copies and computes little more than it holds.
 
 use axum::body::Bytes;
 use wakegraph::service::{Batcher, ExecutablePool, PoolGuard};

@@ -1,5 +1,5 @@
-//! Plain HTTP/1.1 over a connection that stays open: for the load, and for the services' calls of the stub. It
-//! costs the clients little, so that the server is what is measured.
+//! Plain HTTP/1.1 over a connection that stays open: for the load, and for the services' calls of the stub.
+//! It costs the clients little, so that the server is what is measured.
 
 use std::io::{Error, ErrorKind, Result};
 use std::net::SocketAddr;

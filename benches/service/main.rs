@@ -18,11 +18,16 @@
 //! | `200k` | 200 KB up, three kernels, 200 KB down |
 //! | `call` | as `1k`, a call of a stub that answers after 2 ms, and as `1k` again with what it says |
 //!
-//! Contenders take turns, each in a process of its own. Clients are another process, on other cores from four
-//! cores on, and check every answer. `--out FILE` (`service.jsonl`) gets a line of JSON for each row, which
-//! `scripts/benchmarks.py` makes tables and a picture of. `--time MS`, `--rounds N`, `--clients 1,64`,
-//! `--shapes 1k`, `--contenders pool,thread` choose rows. `--check` fails on wrong answers, and with `--limits
-//! PER_SECOND,P99,CORES` where the ratios of our better contender to the better other one miss these.
+//! Contenders take turns, each in a process of its own. Clients are another process, on other cores from
+//! four cores on, and check every answer.
+//!
+//! | option | what it does |
+//! |---|---|
+//! | `--out FILE` | a line of JSON for each row goes there, not to `service.jsonl`; `scripts/benchmarks.py` makes tables and a picture of it |
+//! | `--time MS`, `--rounds N` | how long a row takes, and how often |
+//! | `--clients 1,64`, `--shapes 1k`, `--contenders pool,thread` | choose rows |
+//! | `--check` | fails on wrong answers |
+//! | `--limits PER_SECOND,P99,CORES` | with `--check`, fails where the ratios of our better contender to the better other one miss these |
 #![allow(clippy::print_stdout, reason = "a benchmark prints its results")]
 
 mod batcher;

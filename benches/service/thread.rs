@@ -1,4 +1,5 @@
-//! A thread that owns the device, a channel, and a oneshot for each request. It takes what waits, up to a batch.
+//! A thread that owns the device, a channel, and a oneshot for each request. It takes what waits, up to a
+//! batch.
 
 use axum::body::Bytes;
 use axum::http::StatusCode;

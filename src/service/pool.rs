@@ -73,8 +73,8 @@ pub(super) const DEFAULT_QUEUE: usize = 1024;
 /// - A slot is made by the pool's closure when a request needs it for the first time, on a thread of its
 ///   own that is inside the request's tokio runtime, if there is one. [`warm_up`](Self::warm_up) makes all
 ///   of them.
-/// - A slot whose run has failed or panicked is made again, unless the run was cancelled, refused or late, or a
-///   host task returned an error: these leave the executable as it was.
+/// - A slot whose run has failed or panicked is made again, unless the run was cancelled, refused or late,
+///   or a host task returned an error: these leave the executable as it was.
 /// - A slot whose device is lost is gone, and so are all others of that device. When none is left,
 ///   requests get the error of the loss, until a [device is added](Self::add_device). The pool goes by the
 ///   [health](Device::health) of the devices that it was given or that executables use, not by errors of the
@@ -188,13 +188,12 @@ impl<T: Send + 'static> ExecutablePool<T> {
     /// Waits for a free slot, at [`Priority::Normal`] and without a key.
     ///
     /// # Errors
-    /// [`Overloaded`](crate::ErrorKind::Overloaded) at once when the queue is full; the closure's
-    /// errors when it cannot make the slot, and
-    /// [`HostTaskPanicked`](crate::ErrorKind::HostTaskPanicked) when it panics;
-    /// [`DeviceLost`](crate::ErrorKind::DeviceLost) when no slot is left;
+    /// [`Overloaded`](crate::ErrorKind::Overloaded) at once when the queue is full; the closure's errors
+    /// when it cannot make the slot, and [`HostTaskPanicked`](crate::ErrorKind::HostTaskPanicked) when it
+    /// panics; [`DeviceLost`](crate::ErrorKind::DeviceLost) when no slot is left;
     /// [`Unavailable`](crate::ErrorKind::Unavailable) when the system has no thread to make it on, and at
-    /// once when the pool is [closed](Self::close), or [skips](PoolBuilder::skip_stalled) devices that hang and
-    /// all do.
+    /// once when the pool is [closed](Self::close), or [skips](PoolBuilder::skip_stalled) devices that hang
+    /// and all do.
     ///
     /// # Cancel safety
     /// Cancel safe. Dropping the future gives up the place in the queue. A slot that had been given

@@ -263,8 +263,8 @@ pub struct CommandNodes<D: GraphObjects> {
     pub ends: SmallVec<[D::Node; 1]>,
     /// The nodes that do its work.
     pub work: SmallVec<[D::Node; 1]>,
-    /// Node and launch of a command that is one launch, if updates may change it. In a box, as most graphs are
-    /// never updated.
+    /// Node and launch of a command that is one launch, if updates may change it. In a box, as most graphs
+    /// are never updated.
     pub kernel: Option<Box<(D::Node, D::Launch)>>,
     /// Nodes that record its times, with profiling.
     pub records: Option<Box<[D::Node; 2]>>,

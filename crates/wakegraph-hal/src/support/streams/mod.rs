@@ -139,7 +139,8 @@ impl<C: DriverContext> Drop for BoundContext<'_, C> {
     }
 }
 
-/// Calls a closure of the user's. It may make another context current, so what it binds of ours is bound anew.
+/// Calls a closure of the user's. It may make another context current, so what it binds of ours is bound
+/// anew.
 pub fn call_user<T>(closure: impl FnOnce() -> T) -> T {
     /// Sets [`BOUND`] when it is dropped.
     struct Before(usize);
