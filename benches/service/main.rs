@@ -18,8 +18,8 @@
 //! | `200k` | 200 KB up, three kernels, 200 KB down |
 //! | `call` | as `1k`, a call of a stub that answers after 2 ms, and as `1k` again with what it says |
 //!
-//! Contenders take turns, each in a process of its own. Clients are another process, on other cores from
-//! four cores on, and check every answer.
+//! Contenders take turns, each in a process of its own. Clients are another process, on other cores if
+//! there are four or more, and check every answer.
 //!
 //! | option | what it does |
 //! |---|---|
