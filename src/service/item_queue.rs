@@ -11,10 +11,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures::future::{BoxFuture, Either, select};
-use parking_lot::Mutex;
+
 use tokio::runtime::Handle;
 use tokio::sync::{Notify, oneshot};
 use tokio::time::Instant;
+use wakegraph_hal::util::Mutex;
 use wakegraph_hal::{Error, ErrorKind, Priority, Result};
 
 use crate::runtime::deadline;

@@ -5,9 +5,9 @@ use std::hash::RandomState;
 use std::sync::{Arc, Weak};
 use std::task::{Context, Poll, Waker};
 
-use parking_lot::Mutex;
 use slab::Slab;
 use smallvec::SmallVec;
+use wakegraph_hal::util::Mutex;
 use wakegraph_hal::{Error, ErrorKind, Priority, ResourceId, Result};
 
 use crate::runtime::{Device, ExecutableGraph, HealthListener, Predecessor, on_thread};
@@ -419,7 +419,7 @@ impl<T: Send + 'static> Permit<T> {
             }
         };
         let bytes: u64 = executable.device_memory().map(|(_, bytes)| bytes).sum();
-        let made = Box::new(Made { executable, value, since, runs: Mutex::default() });
+        let made = Box::new(Made { executable, value, since, runs: Default::default() });
         let (new, fits, is_only_one) = {
             let mut state = self.pool.state.lock();
             let new = state.table.note_devices(claim, &made.executable);

@@ -6,8 +6,8 @@ use std::hash::{BuildHasher, Hash, RandomState};
 use std::sync::Arc;
 use std::time::Duration;
 
-use parking_lot::Mutex;
 use tokio::time::Instant;
+use wakegraph_hal::util::Mutex;
 use wakegraph_hal::{Error, Priority, Result, setters};
 
 use crate::runtime::{Device, ExecutableGraph, take_turn, with_default_name};

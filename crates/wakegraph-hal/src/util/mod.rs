@@ -5,9 +5,11 @@
 
 pub mod console;
 pub mod deferred_drop;
+mod mutex;
 pub mod panics;
 mod try_once;
 
+pub use mutex::Mutex;
 pub use try_once::TryOnce;
 
 /// Each failed spin quadruples the number of later opportunities that are skipped; each success

@@ -1,13 +1,13 @@
 //! The schedule and its lock: enqueues add to it, workers take from it.
 
 use std::ptr;
-use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
+use std::sync::{Arc, MutexGuard};
 use std::time::Duration;
 
-use parking_lot::{Mutex, MutexGuard};
 use smallvec::SmallVec;
 use wakegraph_hal::support::errors::idle_wait;
+use wakegraph_hal::util::Mutex;
 use wakegraph_hal::util::deferred_drop::Failure;
 use wakegraph_hal::{Error, EventStatus, Notification, Result};
 
