@@ -212,7 +212,7 @@ async fn overload_is_answered_at_once() {
     until(&router, "waiting", 1).await;
     let (status, message) = post(&router, small()).await;
     assert_eq!(status, StatusCode::SERVICE_UNAVAILABLE);
-    assert!(message.contains("no slot of the pool is free"), "{message}");
+    assert!(message.contains("no slot of the pool 'photos' is free"), "{message}");
     // The other two get their turn; they fail for another reason.
     for request in [first, second] {
         until_held(&control).await;
