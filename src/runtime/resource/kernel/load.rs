@@ -83,32 +83,34 @@ pub(crate) fn load_all(kernels: &[(KernelRef, Device)]) {
         kernels.iter().filter(|(kernel, device)| kernel.place(device).get().is_none()).collect();
     if unloaded.len() > 1 {
         let threads = thread::available_parallelism().map_or(1, NonZero::get);
-        for_each_in_parallel(&unloaded, threads, |(kernel, device)| drop(kernel.on(device)));
+        for_each_in_parallel(&unloaded, threads, &HELPERS, |(kernel, device)| drop(kernel.on(device)));
     }
 }
 
-/// Threads that help a caller of [`for_each_in_parallel`]. All callers share the number: a hundred graphs
-/// that are finalized at once would otherwise start as many threads as a hundred times the cores.
+/// Number of threads in the process that help to load kernels. Without a common number, a hundred graphs that
+/// are finalized at once would start a hundred times as many threads as there are cores.
 static HELPERS: AtomicUsize = AtomicUsize::new(0);
 
-/// The place of one helper among all.
-struct Helper;
+/// One of the helpers that a number counts.
+struct Helper<'a>(&'a AtomicUsize);
 
-impl Helper {
-    fn start(most: usize) -> Option<Self> {
-        let more = |helpers| (helpers < most).then_some(helpers + 1);
-        HELPERS.fetch_update(Ordering::Relaxed, Ordering::Relaxed, more).ok().map(|_| Self)
+impl<'a> Helper<'a> {
+    /// Counts one more, unless there are `most`.
+    fn count(helpers: &'a AtomicUsize, most: usize) -> Option<Self> {
+        let more = |now| (now < most).then_some(now + 1);
+        helpers.fetch_update(Ordering::Relaxed, Ordering::Relaxed, more).ok().map(|_| Self(helpers))
     }
 }
 
-impl Drop for Helper {
+impl Drop for Helper<'_> {
     fn drop(&mut self) {
-        HELPERS.fetch_sub(1, Ordering::Relaxed);
+        self.0.fetch_sub(1, Ordering::Relaxed);
     }
 }
 
-/// Calls `work` for each of these, on this thread and on others, `threads` at most together.
-fn for_each_in_parallel<T: Sync>(all: &[T], threads: usize, work: impl Fn(&T) + Sync) {
+/// Calls `work` for each of these, on this thread and on others: `threads` at most, of which all callers with
+/// the same `helpers` share the others.
+fn for_each_in_parallel<T: Sync>(all: &[T], threads: usize, helpers: &AtomicUsize, work: impl Fn(&T) + Sync) {
     let (next, span) = (AtomicUsize::new(0), tracing::Span::current());
     let work_off = || {
         while let Some(one) = all.get(next.fetch_add(1, Ordering::Relaxed)) {
@@ -117,7 +119,7 @@ fn for_each_in_parallel<T: Sync>(all: &[T], threads: usize, work: impl Fn(&T) + 
     };
     thread::scope(|scope| {
         for _ in 1..threads.min(all.len()) {
-            let Some(helper) = Helper::start(threads - 1) else { break };
+            let Some(helper) = Helper::count(helpers, threads - 1) else { break };
             let thread = thread::Builder::new().name("wakegraph-compile".into());
             let (span, work_off) = (&span, &work_off);
             // Without another thread, this one does it all.
@@ -178,11 +180,18 @@ mod tests {
     fn each_is_worked_on_once_and_beside_others() {
         let counts: [AtomicUsize; 9] = Default::default();
         let three = Barrier::new(3);
-        for_each_in_parallel(&counts, 3, |count| {
+        for_each_in_parallel(&counts, 3, &AtomicUsize::new(0), |count| {
             count.fetch_add(1, Relaxed);
             // Goes on only when three threads are here.
             three.wait();
         });
         assert!(counts.iter().all(|count| count.load(Relaxed) == 1));
+    }
+
+    #[test]
+    fn callers_share_the_helpers() {
+        let (caller, helpers) = (thread::current().id(), AtomicUsize::new(2));
+        for_each_in_parallel(&[(); 9], 3, &helpers, |()| assert_eq!(thread::current().id(), caller));
+        assert_eq!(helpers.load(Relaxed), 2);
     }
 }
