@@ -23,6 +23,7 @@ use std::time::Duration;
 use support::barrier::Barrier;
 use support::counting::{self, Counting};
 use support::{Report, cpu};
+use tokio::task::JoinHandle;
 use wakegraph::backend::host::{self, HostOptions};
 use wakegraph::service::{ExecutableCache, ExecutablePool};
 use wakegraph::testing::{FakeDevice, FakeOptions, FakeTiming};
@@ -69,11 +70,21 @@ fn main() -> ExitCode {
     report.finish()
 }
 
-/// Does so much, and returns the bytes of heap that it held at its height, as far as they are counted.
+/// Work in proportion to a number. Returns the bytes of heap that it held at its height, if they are counted.
 type Work = fn(usize) -> Pin<Box<dyn Future<Output = i64>>>;
 
 fn held() -> i64 {
     counting::stop().bytes
+}
+
+/// Waits for tasks. Returns what was held once all had begun.
+async fn held_while(tasks: Vec<JoinHandle<()>>) -> i64 {
+    tokio::task::yield_now().await;
+    let bytes = held();
+    for task in tasks {
+        task.await.expect("no panic");
+    }
+    bytes
 }
 
 fn host_device() -> Device {
@@ -155,13 +166,7 @@ async fn pool(slots: usize) -> i64 {
             }
         })
     });
-    let clients: Vec<_> = clients.collect();
-    tokio::task::yield_now().await;
-    let bytes = held();
-    for client in clients {
-        client.await.expect("no panic");
-    }
-    bytes
+    held_while(clients.collect()).await
 }
 
 async fn shapes(count: usize) -> i64 {
@@ -195,11 +200,5 @@ async fn devices(count: usize) -> i64 {
             })
         })
     });
-    let tasks: Vec<_> = tasks.collect();
-    tokio::task::yield_now().await;
-    let bytes = held();
-    for task in tasks {
-        task.await.expect("no panic");
-    }
-    bytes
+    held_while(tasks.collect()).await
 }

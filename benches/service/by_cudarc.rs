@@ -57,7 +57,7 @@ pub(crate) struct Worker {
     host: HostMemory,
 }
 
-/// What is copied from, and to.
+/// Memory that requests are copied from, and results to.
 enum HostMemory {
     Plain([Vec<u32>; 2]),
     Pinned([PinnedHostSlice<u32>; 2]),

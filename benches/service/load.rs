@@ -12,7 +12,7 @@ use crate::http::{self, Connection};
 use crate::process;
 use crate::shape::{FAILS, Shape};
 
-/// What clients do beside asking and waiting.
+/// Things that clients do beside asking and waiting.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Trouble {
     None,
@@ -53,7 +53,7 @@ struct Exchange {
     answer: Vec<u8>,
 }
 
-/// What a client has seen. Times are in microseconds.
+/// Counts and latencies of a client. Times are in microseconds.
 #[derive(Default)]
 struct Outcome {
     latencies: Vec<f64>,

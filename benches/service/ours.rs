@@ -1,4 +1,4 @@
-//! What our contenders have in common: the kernel, and the buffers of a slot.
+//! The kernel and the buffers of a slot, which our contenders share.
 #![expect(unsafe_code, reason = "declares device code")]
 
 use std::sync::Arc;

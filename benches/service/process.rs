@@ -1,4 +1,4 @@
-//! What the system says of a process, and where processes run.
+//! Figures of processes from the system, and the cores that they run on.
 
 use std::fs::read_to_string;
 

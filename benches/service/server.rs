@@ -21,7 +21,7 @@ use crate::{batcher, blocking, ours, pool, thread};
 /// A contender and what it is named on the command line.
 pub(crate) const CONTENDERS: [&str; 4] = ["pool", "batcher", "thread", "blocking"];
 
-/// Those that are ours; the others contain no line of wakegraph.
+/// The contenders that use wakegraph; the others contain no line of it.
 pub(crate) const OURS: [&str; 2] = ["pool", "batcher"];
 
 enum Contender {

@@ -80,7 +80,7 @@ pub(crate) fn mixed(word: u32) -> u32 {
     (0..16).fold(word, |word, _| (word ^ (word >> 15)).wrapping_mul(0x2c1b_3c6d).rotate_left(7))
 }
 
-/// What the stub answers.
+/// The stub's answer to a word.
 pub(crate) fn after_call(word: u32) -> u32 {
     word.wrapping_add(1)
 }
@@ -89,7 +89,7 @@ pub(crate) fn first_word(body: &[u8]) -> u32 {
     body.first_chunk().map_or(0, |word| u32::from_ne_bytes(*word))
 }
 
-/// What a contender answers when it has computed `result` for a request.
+/// The answer of a contender that has computed `result` for a request.
 pub(crate) fn answer(request: &[u8], result: &[u8]) -> Answer {
     if first_word(request) == FAILS {
         return Err(StatusCode::INTERNAL_SERVER_ERROR);

@@ -1,4 +1,4 @@
-//! What the device computes: filter, projection and sum, in three kernels.
+//! Filter, projection and sum, in three kernels.
 //!
 //! Rows stay in their order: each work-group counts the rows that it keeps (`tally`), a prefix sum over the
 //! counts says where they go (`scan`), and there the group puts them (`compact`). All numbers are integers,
@@ -97,7 +97,7 @@ pub(crate) fn add(
     Ok(())
 }
 
-/// What is to pay, in hundredths of the price's unit: the discount is in percent. Wraps around.
+/// The amount to pay, in hundredths of the price's unit: the discount is in percent. Wraps around.
 fn amount(price: i64, discount: i64) -> i64 {
     price.wrapping_mul(100i64.wrapping_sub(discount))
 }

@@ -1,4 +1,4 @@
-//! How long polls of a stream take, and how much memory the process has.
+//! Times of a stream's polls, and the memory of the process.
 
 use std::fmt::{self, Display};
 use std::pin::Pin;
@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use futures::Stream;
 
-/// How long polls took.
+/// Times of polls.
 #[derive(Clone, Default)]
 pub(crate) struct PollTimes(Arc<Times>);
 
@@ -19,7 +19,7 @@ struct Times {
     polls: [AtomicU64; 6],
     /// Microseconds of the longest poll.
     longest: AtomicU64,
-    /// The same without the time in which other threads had the processor.
+    /// Microseconds of processor time of the poll that took the most.
     longest_on_processor: AtomicU64,
 }
 

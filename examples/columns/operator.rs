@@ -14,7 +14,7 @@ use crate::kernels::{self, Results};
 /// Batches that the device has at a time: one is copied while another is computed.
 const IN_FLIGHT: usize = 2;
 
-/// What is left of a batch.
+/// The selected rows of a batch.
 #[derive(Debug)]
 pub struct Selected {
     /// `price` and `amount`, which is `price * (100 - discount)`, of the rows in their order. It holds memory

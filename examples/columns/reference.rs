@@ -1,4 +1,4 @@
-//! The same with Arrow's own kernels, and batches to compare by.
+//! The same operator on Arrow's own kernels, and batches to compare with.
 
 use std::sync::Arc;
 
@@ -42,10 +42,10 @@ pub fn of_columns(price: Int64Array, discount: Int64Array) -> RecordBatch {
         .expect("columns of one length")
 }
 
-/// What the operator is to give for a batch.
+/// The right result for a batch.
 ///
 /// # Errors
-/// Those of Arrow's kernels, for other columns than the operator takes.
+/// The errors of Arrow's kernels, for columns that the operator does not take.
 pub fn select(batch: &RecordBatch, limit: i64) -> Result<Selected, ArrowError> {
     let is_kept = gt(&batch.column(0), &Int64Array::new_scalar(limit))?;
     let kept = filter_record_batch(batch, &is_kept)?;

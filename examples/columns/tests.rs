@@ -164,7 +164,7 @@ async fn a_dropped_stream_gives_its_memory_back() {
     }
 }
 
-/// How many there are of the memory of a batch's first column.
+/// Number of references to the memory of a batch's first column.
 fn users(batch: &RecordBatch) -> usize {
     batch.column(0).to_data().buffers()[0].strong_count() - 1
 }

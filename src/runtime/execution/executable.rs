@@ -267,8 +267,8 @@ impl ExecutableState {
             }
             return self.last.take();
         }
-        // Runs end in order: none has before the oldest. One that has ended and is still referred to goes to
-        // the back.
+        // Runs end in order, so none has ended if the oldest has not. One that has ended and is still
+        // referred to goes to the back.
         for _ in 0..self.spare.len().min(8) {
             if !self.spare.front()?.has_ended() {
                 break;

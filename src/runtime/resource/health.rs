@@ -168,8 +168,8 @@ impl Wake for HealthCell {
         self.sender.send_modify(|health| *health = self.current());
         let listeners: Vec<_> = self.listeners.lock().iter().filter_map(Weak::upgrade).collect();
         listeners.iter().for_each(|listener| listener.health_changed());
-        // The last handle of a pool may be gone by now: the drop of its slots is none of this thread's,
-        // which may be a driver's.
+        // One of these may be the last handle of a pool. This thread may be a driver's, which must not drop
+        // the pool's slots.
         drop_later(listeners);
     }
 }

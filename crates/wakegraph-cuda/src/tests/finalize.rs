@@ -1,4 +1,4 @@
-//! What finalizing and updating graphs of the runtime asks of the driver.
+//! Calls of the driver that finalizing and updating graphs of the runtime make.
 
 use wakegraph::kernel::RawKernel;
 use wakegraph::{FinalizeOptions, Graph};
@@ -13,7 +13,7 @@ fn opened() -> (wakegraph::Device, Arc<RawKernel>) {
     (device, kernel.build())
 }
 
-/// So many kernels in a chain.
+/// A graph of kernels in a chain.
 fn chain(device: &wakegraph::Device, kernel: &Arc<RawKernel>, kernels: usize) -> Graph {
     let x = device.buffer::<u32>(1).unwrap();
     let mut graph = Graph::new(device);

@@ -125,7 +125,7 @@ pub fn get_or_compile(
     Ok((code, CodeOrigin::Compiled))
 }
 
-/// What is [kept](keep) under a key, if a cache is enabled and has it.
+/// Returns the code that was [kept](keep) under a key, if a cache is enabled and has it.
 pub fn find(key: &[&[u8]]) -> Option<Vec<u8>> {
     let cache = ENABLED.read().clone();
     cache?.find(key)
@@ -138,7 +138,8 @@ pub fn keep(key: &[&[u8]], code: &[u8]) {
 }
 
 /// Loads code. If the driver refuses code that this process has found on disk, loads what `compile_again`
-/// makes of the refused code, which must not come from a cache of the process. Gives the code that is loaded.
+/// makes of the refused code, which must not come from a cache of the process. Returns the code that is
+/// loaded, too.
 ///
 /// # Errors
 /// The errors of `load` and of the compilation.

@@ -53,9 +53,9 @@ pub fn open_named(variable: &str, names: &[&str]) -> Result<Library, String> {
     }
 }
 
-/// What decides which file [`open`] loads under these names, as far as can be seen without loading it: the
-/// program's path, the folders that the loader is told to search, the candidates there, and its list of
-/// installed libraries. None where the system does not tell.
+/// Everything that decides which file [`open`] loads under these names, as far as can be seen without loading
+/// it: the program's path, the folders of `LD_LIBRARY_PATH`, the candidates there, and the loader's list of
+/// installed libraries. None on systems without such a list.
 pub fn search_key(names: &[&str]) -> Option<Vec<u8>> {
     if !cfg!(unix) {
         return None;
@@ -69,7 +69,7 @@ pub fn search_key(names: &[&str]) -> Option<Vec<u8>> {
     Some(format!("{:?} {folders:?} {files:?}", std::env::current_exe().ok()?).into_bytes())
 }
 
-/// What tells the contents of a file from those that were there before, or will be. None if there is no file.
+/// The identity of a file's contents: its size and the time of its last change. None if there is no file.
 pub fn file_key(path: &Path) -> Option<Vec<u8>> {
     let metadata = std::fs::metadata(path).ok()?;
     // Images of containers keep whole seconds.
@@ -263,7 +263,7 @@ mod platform {
         Some(OsStr::from_bytes(name.to_bytes()).into())
     }
 
-    /// What the loader knows of the library or program in which a function lies.
+    /// The loader's record of the library or program in which a function lies.
     fn object_info(function: *const c_void) -> Option<libc::Dl_info> {
         let mut found = MaybeUninit::<libc::Dl_info>::zeroed();
         // SAFETY: the place has room; any address will do.
