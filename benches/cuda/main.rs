@@ -37,7 +37,7 @@
 //! | `two_slots` | a request of upload, kernel and download in a pool of two slots | the longest of these legs alone | 1.05 |
 //! | `allocations` | heap allocations of a submission in the steady state | | 0 |
 //! | `executable_host`, `executable_device` | heap and device bytes of an executable of one kernel that has run | none | |
-//! | `cache_500_device` | device bytes of 500 such executables | none | 10 MB |
+//! | `cache_500_device` | device bytes of 500 such executables | as many instances on one stream | 10 MB |
 //! | `million_host`, `million_device` | bytes more after 1,000,000 submissions | before | 64 KiB |
 #![expect(unsafe_code, reason = "declares device code")]
 #![allow(clippy::print_stdout, clippy::print_stderr, reason = "a benchmark prints its results")]

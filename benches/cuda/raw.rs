@@ -36,12 +36,12 @@ pub(crate) struct Raw {
     scale: CUfunction,
 }
 
-/// A graph with a stream of its own, an event, and the memory that its kernels use.
+/// A graph with a stream, an event, and the memory that its kernels use.
 pub(crate) struct RawGraph {
     raw: Raw,
     graph: CUgraph,
     exec: CUgraphExec,
-    stream: CUstream,
+    stream: Arc<RawStream>,
     event: CUevent,
     nodes: Vec<CUgraphNode>,
     memory: u64,
@@ -111,6 +111,18 @@ impl Raw {
         self.graph(len, self.scale, (items.into(), items), None, memory.clone())
     }
 
+    /// As many chains of one kernel on one stream, each of which has run.
+    pub(crate) fn on_one_stream(&self, count: usize) -> Vec<RawGraph> {
+        let (memory, stream) = (memory_of(&self.device), RawStream::create(self));
+        let graphs = (0..count).map(|_| {
+            let graph = self.graph_on(stream.clone(), 1, self.bump, (1, 1), None, memory.clone());
+            graph.launch();
+            graph.synchronize();
+            graph
+        });
+        graphs.collect()
+    }
+
     /// One kernel, after a copy of this memory to its own.
     pub(crate) fn copied_from(&self, source: &RawGraph) -> RawGraph {
         self.graph(1, self.bump, (1, 1), Some(source.memory), memory_of(&self.device))
@@ -145,12 +157,23 @@ impl Raw {
         source: Option<u64>,
         owner: Buffer<u32>,
     ) -> RawGraph {
+        self.graph_on(RawStream::create(self), len, function, (value, items), source, owner)
+    }
+
+    fn graph_on(
+        &self,
+        stream: Arc<RawStream>,
+        len: usize,
+        function: CUfunction,
+        (value, items): (u64, u32),
+        source: Option<u64>,
+        owner: Buffer<u32>,
+    ) -> RawGraph {
         let memory = owner.address().expect("an address") as u64;
         self.bind();
         unsafe {
-            let (mut graph, mut stream, mut event) = (ptr::null_mut(), ptr::null_mut(), ptr::null_mut());
+            let (mut graph, mut event) = (ptr::null_mut(), ptr::null_mut());
             check(sys::cuGraphCreate(&mut graph, 0));
-            check(sys::cuStreamCreate(&mut stream, 1));
             check(sys::cuEventCreate(&mut event, 2));
             let mut nodes: Vec<CUgraphNode> = Vec::new();
             let mut before = None;
@@ -171,10 +194,31 @@ impl Raw {
             }
             let mut exec = ptr::null_mut();
             check(sys::cuGraphInstantiateWithFlags(&mut exec, graph, 0));
-            check(sys::cuGraphUpload(exec, stream));
-            check(sys::cuStreamSynchronize(stream));
+            check(sys::cuGraphUpload(exec, stream.0));
+            check(sys::cuStreamSynchronize(stream.0));
             RawGraph { raw: self.clone(), graph, exec, stream, event, nodes, memory, _owner: owner }
         }
+    }
+}
+
+/// A stream, which its graphs may share.
+struct RawStream(CUstream);
+
+unsafe impl Send for RawStream {}
+unsafe impl Sync for RawStream {}
+
+impl RawStream {
+    fn create(raw: &Raw) -> Arc<Self> {
+        raw.bind();
+        let mut stream = ptr::null_mut();
+        unsafe { check(sys::cuStreamCreate(&mut stream, 1)) };
+        Arc::new(Self(stream))
+    }
+}
+
+impl Drop for RawStream {
+    fn drop(&mut self) {
+        unsafe { check(sys::cuStreamDestroy_v2(self.0)) };
     }
 }
 
@@ -237,7 +281,7 @@ impl RawRoundTrip {
     pub(crate) fn start_with_two_uploads(&self) {
         let Self { to, graph, .. } = self;
         to.raw.bind();
-        unsafe { check(sys::cuMemcpyAsync(to.to, to.from, to.bytes, graph.stream)) };
+        unsafe { check(sys::cuMemcpyAsync(to.to, to.from, to.bytes, graph.stream.0)) };
         self.start();
     }
 
@@ -245,9 +289,9 @@ impl RawRoundTrip {
         let Self { to, from, graph } = self;
         to.raw.bind();
         unsafe {
-            check(sys::cuMemcpyAsync(to.to, to.from, to.bytes, graph.stream));
-            check(sys::cuGraphLaunch(graph.exec, graph.stream));
-            check(sys::cuMemcpyAsync(from.to, from.from, from.bytes, graph.stream));
+            check(sys::cuMemcpyAsync(to.to, to.from, to.bytes, graph.stream.0));
+            check(sys::cuGraphLaunch(graph.exec, graph.stream.0));
+            check(sys::cuMemcpyAsync(from.to, from.from, from.bytes, graph.stream.0));
         }
     }
 
@@ -383,16 +427,16 @@ impl RawGraph {
     }
 
     pub(crate) fn launch(&self) {
-        unsafe { check(sys::cuGraphLaunch(self.exec, self.stream)) };
+        unsafe { check(sys::cuGraphLaunch(self.exec, self.stream.0)) };
     }
 
     pub(crate) fn stream(&self) -> *mut c_void {
-        self.stream.cast()
+        self.stream.0.cast()
     }
 
     /// Launches on the stream of another graph of the same device.
     pub(crate) fn launch_on(&self, on: &Self) {
-        unsafe { check(sys::cuGraphLaunch(self.exec, on.stream)) };
+        unsafe { check(sys::cuGraphLaunch(self.exec, on.stream.0)) };
     }
 
     /// Launches on the stream of another graph of the same device, after `before`, and records the
@@ -400,15 +444,15 @@ impl RawGraph {
     pub(crate) fn relay(&self, on: &Self, before: Option<&Self>) {
         unsafe {
             if let Some(before) = before {
-                check(sys::cuStreamWaitEvent(on.stream, before.event, 0));
+                check(sys::cuStreamWaitEvent(on.stream.0, before.event, 0));
             }
-            check(sys::cuGraphLaunch(self.exec, on.stream));
-            check(sys::cuEventRecord(self.event, on.stream));
+            check(sys::cuGraphLaunch(self.exec, on.stream.0));
+            check(sys::cuEventRecord(self.event, on.stream.0));
         }
     }
 
     pub(crate) fn record(&self) {
-        unsafe { check(sys::cuEventRecord(self.event, self.stream)) };
+        unsafe { check(sys::cuEventRecord(self.event, self.stream.0)) };
     }
 
     pub(crate) fn is_complete(&self) -> bool {
@@ -416,7 +460,7 @@ impl RawGraph {
     }
 
     pub(crate) fn synchronize(&self) {
-        unsafe { check(sys::cuStreamSynchronize(self.stream)) };
+        unsafe { check(sys::cuStreamSynchronize(self.stream.0)) };
     }
 
     /// Lets all nodes add another number from the next launch on.
@@ -433,11 +477,10 @@ impl Drop for RawGraph {
     fn drop(&mut self) {
         self.bind();
         unsafe {
-            check(sys::cuStreamSynchronize(self.stream));
+            check(sys::cuStreamSynchronize(self.stream.0));
             check(sys::cuGraphExecDestroy(self.exec));
             check(sys::cuGraphDestroy(self.graph));
             check(sys::cuEventDestroy_v2(self.event));
-            check(sys::cuStreamDestroy_v2(self.stream));
         }
     }
 }

@@ -10,9 +10,10 @@ use crate::http::Stub;
 use crate::ours::{Memory, status};
 use crate::shape::{Answer, Shape, answer};
 
-/// Slots. Those of a graph with a call wait for the stub most of the time, so there are more of them.
+/// Slots: one for each core, as `blocking` has permits. Those of a graph with a call wait for the stub most
+/// of the time, so there are more of them.
 fn slots(shape: Shape) -> usize {
-    if shape.calls { 256 } else { 4 }
+    if shape.calls { 256 } else { std::thread::available_parallelism().map_or(1, usize::from) }
 }
 
 pub(crate) async fn start(device: &Device, shape: Shape, stub: &Arc<Stub>) -> Result<ExecutablePool<Memory>> {

@@ -7,8 +7,8 @@
 //!
 //! `photo` is the graph of the example `photo` without its files, `60_kernels` a chain of as many different
 //! ones. They run on the host, on each device of OpenCL, and on `cuda:0`; `--device=NAME` chooses one.
-//! Medians of five processes; `--runs=N` says how many. All results are compared. A line `START` has all
-//! figures of a row, in milliseconds: `open` is the part of a warm start until the device is open.
+//! Medians of five processes each, by turns; `--runs=N` says how many. All results are compared. A line `START`
+//! has all figures of a row, in milliseconds: `open` is the part of a warm start until the device is open.
 #![allow(clippy::print_stdout, reason = "a benchmark prints its results")]
 #![expect(unsafe_code, reason = "declares device code, and calls drivers")]
 
@@ -121,58 +121,49 @@ struct Row<'a> {
 
 impl Row<'_> {
     fn measure(&self, report: &mut Report) {
-        let (cold, warm) = (self.cold("ours"), self.warm("ours", |_| ()));
-        let by_hand = self.by_hand();
-        let all = [Some(cold), Some(warm), by_hand.map(|(cold, _)| cold), by_hand.map(|(_, warm)| warm)];
-        let results: Vec<_> = all.iter().flatten().map(|started| started.checksum).collect();
-        assert!(results.iter().all(|result| *result == results[0]), "{}: other results: {all:?}", self.name);
-        let figure = |started: Option<Started>| {
-            started.map_or_else(|| "-".into(), |started| format!("{:.1}", milliseconds(started.total)))
-        };
-        let [cold_ms, warm_ms, base_cold, base_warm] = all.map(figure);
-        println!(
-            "START {} cold={cold_ms} warm={warm_ms} by_hand_cold={base_cold} by_hand_warm={base_warm} open={:.1}",
-            self.name,
-            milliseconds(warm.opened)
+        let mut contenders: Vec<_> =
+            ["ours"].into_iter().chain(self.base()).map(|who| Starts::new(self, who)).collect();
+        for _ in 0..self.runs {
+            contenders.iter_mut().for_each(|contender| contender.start_twice(self));
+        }
+        let results: Vec<_> = contenders.iter().flat_map(Starts::results).collect();
+        assert!(
+            results.iter().all(|result| *result == results[0]),
+            "{}: other results: {results:?}",
+            self.name
         );
-        let Some((base_cold, base_warm)) = by_hand else { return };
-        let is_slow = warm.total > base_warm.total + Duration::from_millis(5)
-            || warm.after_opening() > cold.after_opening().mul_f64(0.3);
-        for (what, ours, base, exceeds) in [
-            ("cold", cold, base_cold, false),
-            ("warm", warm, base_warm, is_slow && self.device.selector.starts_with("cuda")),
-        ] {
-            let (name, [ours, base]) =
-                (format!("{}_{what}", self.name), [ours, base].map(|it| milliseconds(it.total)));
-            report.figure(&name, ours, base, "ms", exceeds);
+        print!("START {}", self.name);
+        let medians: Vec<_> = contenders.iter().map(Starts::medians).collect();
+        for (contender, [cold, warm]) in contenders.iter().zip(&medians) {
+            let [cold, warm, open] = [cold.total, warm.total, warm.opened].map(milliseconds);
+            print!(" {}: cold={cold:.1} warm={warm:.1} open={open:.1}", contender.who);
+        }
+        println!();
+        if let [[cold, warm], [base_cold, base_warm]] = medians[..] {
+            let is_slow = warm.total > base_warm.total + Duration::from_millis(5)
+                || warm.after_opening() > cold.after_opening().mul_f64(0.3);
+            self.figure(report, "cold", [cold, base_cold], false);
+            self.figure(
+                report,
+                "warm",
+                [warm, base_warm],
+                is_slow && self.device.selector.starts_with("cuda"),
+            );
         }
     }
 
-    /// The base, cold and warm. There is none for the host.
-    fn by_hand(&self) -> Option<(Started, Started)> {
-        let make = |folder: Option<&PathBuf>| _ = self.process("make", folder, folder);
+    fn figure(&self, report: &mut Report, what: &str, figures: [Started; 2], exceeds: bool) {
+        let [ours, base] = figures.map(|started| milliseconds(started.total));
+        report.figure(&format!("{}_{what}", self.name), ours, base, "ms", exceeds);
+    }
+
+    /// The base. There is none for the host.
+    fn base(&self) -> Option<&'static str> {
         match self.device.selector.split_once(':')?.0 {
-            "cuda" => Some((self.cold("cudarc"), self.warm("cudarc", make))),
-            "opencl" => Some((self.cold("opencl3"), self.warm("opencl3", |_| ()))),
+            "cuda" => Some("cudarc"),
+            "opencl" => Some("opencl3"),
             _ => None,
         }
-    }
-
-    /// The median of processes that find nothing.
-    fn cold(&self, who: &str) -> Started {
-        median((0..self.runs).map(|_| {
-            let empty = Folder::new();
-            self.process(who, None, Some(&empty.0)).expect("a measured process")
-        }))
-    }
-
-    /// The median of processes that find what an earlier one has left.
-    fn warm(&self, who: &str, prepare: impl FnOnce(Option<&PathBuf>)) -> Started {
-        let folder = Folder::new();
-        prepare(Some(&folder.0));
-        let run = || self.process(who, Some(&folder.0), Some(&folder.0)).expect("a measured process");
-        run();
-        median((0..self.runs).map(|_| run()))
     }
 
     /// Starts a process. `kernels` are kept in one folder, what drivers keep by themselves in another.
@@ -193,6 +184,44 @@ impl Row<'_> {
         let mut next = || numbers.next().expect("three numbers");
         let (total, opened) = (Duration::from_nanos(next()), Duration::from_nanos(next()));
         Some(Started { total, opened, checksum: next() })
+    }
+}
+
+/// The starts of a contender, which takes turns with the other.
+struct Starts {
+    who: &'static str,
+    /// What an earlier process has left for those that start warm.
+    kept: Folder,
+    cold: Vec<Started>,
+    warm: Vec<Started>,
+}
+
+impl Starts {
+    fn new(row: &Row<'_>, who: &'static str) -> Self {
+        let kept = Folder::new();
+        let first = if who == "cudarc" { "make" } else { who };
+        row.process(first, Some(&kept.0), Some(&kept.0));
+        Self { who, kept, cold: Vec::new(), warm: Vec::new() }
+    }
+
+    /// Starts a process that finds nothing, and one that finds what is kept.
+    fn start_twice(&mut self, row: &Row<'_>) {
+        let empty = Folder::new();
+        self.cold.extend(row.process(self.who, None, Some(&empty.0)));
+        self.warm.extend(row.process(self.who, Some(&self.kept.0), Some(&self.kept.0)));
+    }
+
+    fn results(&self) -> impl Iterator<Item = u64> {
+        self.cold.iter().chain(&self.warm).map(|started| started.checksum)
+    }
+
+    /// The cold and the warm start in the middle by their totals.
+    fn medians(&self) -> [Started; 2] {
+        [&self.cold, &self.warm].map(|all| {
+            let mut all = all.clone();
+            all.sort_by_key(|started| started.total);
+            all[all.len() / 2]
+        })
     }
 }
 
@@ -217,11 +246,4 @@ impl Drop for Folder {
 
 fn milliseconds(duration: Duration) -> f64 {
     duration.as_secs_f64() * 1e3
-}
-
-/// The one in the middle by its total.
-fn median(all: impl Iterator<Item = Started>) -> Started {
-    let mut all: Vec<_> = all.collect();
-    all.sort_by_key(|started| started.total);
-    all[all.len() / 2]
 }
