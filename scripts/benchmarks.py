@@ -6,7 +6,8 @@
 A FILE whose name ends in .jsonl is of the service bench: of these it writes docs/images/services.svg, and prints tables
 with the medians of the rounds. Other files are logs: of these it writes docs/images/benchmarks.svg, and prints a short
 table of what matters most, and one of all rows of each log that have a ratio and a limit. A row that is in a log several
-times, by several processes, counts with the process whose ratio is in the middle.
+times, by several processes, counts with the process whose ratio is in the middle. Of logs of benches/peers it prints
+a table with the medians of the processes.
 """
 import json
 import math
@@ -58,6 +59,8 @@ def rows(log):
     """The rows of a log in their order, each as (name, ours, base, unit, ratio, limit or None)."""
     seen = {}
     for name, ours, base, unit, ratio, limit in LINE.findall(Path(log).read_text()):
+        if name.startswith("peer_"):
+            continue
         row = (name, float(ours), float(base), unit, float(ratio), float(limit) if limit else None)
         seen.setdefault(name, []).append(row)
     for several in seen.values():
@@ -92,6 +95,37 @@ def table(groups):
         for name, ours, base, unit, ratio, limit in found:
             shown = f"**{ratio:.2f}**" if ratio > limit else f"{ratio:.2f}"
             print(f"| `{name}` | {quantity(ours, unit)} | {quantity(base, unit)} | {shown} | {limit:g} |")
+
+
+def peers(log):
+    """The rows of benches/peers in a log, as {row: {figure: median of the processes}}."""
+    found = {}
+    for line in re.findall("^BENCH peer_(.*)", Path(log).read_text(), re.MULTILINE):
+        name, *pairs = line.split()
+        for figure, value in (pair.split("=") for pair in pairs if "=" in pair):
+            if figure != "unit":
+                found.setdefault(name, {}).setdefault(figure, []).append(float(value))
+    return {name: {key: statistics.median(values) for key, values in row.items()} for name, row in found.items()}
+
+
+def peers_table(title, found):
+    print(f"\n### Peers, {title}\n")
+    print("| row | runs a second | by cuda-async | ratio | cores | by cuda-async | p50, p99 in us | by cuda-async |")
+    print("|---" * 8 + "|")
+    for name, rate in found.items():
+        if name.endswith(("_cores", "_time")):
+            continue
+        cores, time = found[name + "_cores"], found.get(name + "_time")
+        percentiles = [
+            ", ".join(f"{time[side + place] / 1000:.3g}" for place in ["p50", "p99"]) if time else ""
+            for side in ["", "base_"]
+        ]
+        ratio = rate["ours"] / rate["base"]
+        shown = f"**{ratio:.2f}**" if ratio < 1 else f"{ratio:.2f}"
+        print(
+            f"| `{name}` | {rate['ours']:,.0f} | {rate['base']:,.0f} | {shown} | {cores['ours']:.1f} | {cores['base']:.1f} "
+            f"| {percentiles[0]} | {percentiles[1]} |"
+        )
 
 
 def picture(groups):
@@ -255,7 +289,11 @@ def main():
         service_tables(title, found)
     if of_services:
         services_picture(of_services)
-    groups = [(title, list(rows(log))) for title, log in pairs if not log.endswith(".jsonl")]
+    logs = [(title, log) for title, log in pairs if not log.endswith(".jsonl")]
+    for title, found in [(title, peers(log)) for title, log in logs]:
+        if found:
+            peers_table(title, found)
+    groups = [(title, found) for title, log in logs if (found := list(rows(log)))]
     if groups:
         short_table(groups)
         limited = [(title, [row for row in found if row[5]]) for title, found in groups]
