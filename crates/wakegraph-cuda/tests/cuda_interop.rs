@@ -7,11 +7,14 @@
 //! process. The calls of this crate alone are counted in a table of functions by the unit test
 //! `backend::cuda::tests::foreign::rounds_between_other_libraries_never_synchronise`, which needs no GPU.
 //!
-//! `WAKEGRAPH_INTEROP_ROUNDS` sets the number of rounds: compute-sanitizer takes long for the 10,000.
+//! `WAKEGRAPH_INTEROP_ROUNDS` sets the number of rounds and of replays: compute-sanitizer takes long for the
+//! 10,000.
 #![expect(unsafe_code, reason = "hands objects of cudarc to graphs; every test orders what it enqueues")]
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 #![allow(clippy::print_stdout, reason = "prints what it has counted")]
 
+#[path = "cuda_interop/captured.rs"]
+mod captured;
 #[path = "../../../tests/support/driver_calls.rs"]
 mod driver_calls;
 
@@ -93,6 +96,8 @@ const TESTS: &[Test] = &[
     (ROUNDS, 1, || rounds(false)),
     (COUNTED, 1, || in_a_process_of_its_own(COUNTED)),
     (WORKERS, 1, || in_a_process_of_its_own(WORKERS)),
+    ("captured_steps_are_replayed_with_flat_memory", 1, captured::replays),
+    ("captured_steps_beside_a_capture_of_the_application", 1, captured::beside_a_capture_of_the_application),
     ("many_short_runs_can_be_joined", 1, many_short_runs_can_be_joined),
     ("host_tasks_wait_for_native_events_too", 1, host_tasks_wait_for_native_events_too),
     ("objects_may_be_released_in_any_order", 1, objects_may_be_released_in_any_order),
@@ -312,14 +317,18 @@ fn step_and_square(app: &Application, x: &Buffer<f32>, y: &Buffer<f32>) -> Execu
     graph.finalize().unwrap()
 }
 
+fn round_count() -> usize {
+    let rounds = std::env::var("WAKEGRAPH_INTEROP_ROUNDS").ok().and_then(|rounds| rounds.parse().ok());
+    rounds.unwrap_or(10_000)
+}
+
 /// Their kernel fills, our graph works on it, cuBLAS in a node of it, they read: each round in the order of
 /// the device. The gate is closed while the host enqueues a window of rounds.
 ///
 /// With `counted`, CUPTI counts the driver's calls, and they are printed.
 fn rounds(counted: bool) {
     const WINDOW: usize = 16;
-    let rounds = std::env::var("WAKEGRAPH_INTEROP_ROUNDS").ok().and_then(|rounds| rounds.parse().ok());
-    let rounds: usize = rounds.unwrap_or(10_000);
+    let rounds = round_count();
     let app = Application::new(0);
     let (mut x, y, mut results) = (app.slice(N * N), app.slice(N * N), app.slice(rounds));
     let exec = step_and_square(&app, &app.import(&x), &app.import(&y));
@@ -713,17 +722,18 @@ fn two_objects_of_one_gpu_share_memory() {
     });
 }
 
+const CAPTURE_MODES: [sys::CUstreamCaptureMode; 3] = [
+    sys::CUstreamCaptureMode::CU_STREAM_CAPTURE_MODE_GLOBAL,
+    sys::CUstreamCaptureMode::CU_STREAM_CAPTURE_MODE_THREAD_LOCAL,
+    sys::CUstreamCaptureMode::CU_STREAM_CAPTURE_MODE_RELAXED,
+];
+
 fn a_capture_of_the_application_stays_valid() {
     let app = Application::new(0);
     let x = app.device.buffer::<f32>(LEN).unwrap();
     let (exec, captured) = (app.step(&x), app.stream.context().new_stream().unwrap());
-    let modes = [
-        sys::CUstreamCaptureMode::CU_STREAM_CAPTURE_MODE_GLOBAL,
-        sys::CUstreamCaptureMode::CU_STREAM_CAPTURE_MODE_THREAD_LOCAL,
-        sys::CUstreamCaptureMode::CU_STREAM_CAPTURE_MODE_RELAXED,
-    ];
     app.runtime.block_on(async {
-        for mode in modes {
+        for mode in CAPTURE_MODES {
             let gate = Gate::closed(&app.stream);
             let opened = app.stream.record_event(None).unwrap();
             let submission = exec.prepare().after_native(&app.wait(&opened)).submit();

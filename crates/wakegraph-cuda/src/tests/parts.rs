@@ -1,6 +1,6 @@
 //! Copies by an engine, each of which begins another part of a command-buffer's graph.
 
-use wakegraph_hal::NativeCommand;
+use wakegraph_hal::{NativeCommand, NativeStream};
 
 use super::super::sys::{
     CU_GRAPH_NODE_TYPE_KERNEL, CU_GRAPH_NODE_TYPE_MEM_ALLOC, CU_GRAPH_NODE_TYPE_MEM_FREE,
@@ -258,6 +258,39 @@ fn work_that_allocates_is_refused_by_name_except_in_command_buffers() {
     assert!(error.message().contains("'step' allocates memory outside a command-buffer"), "{error}");
     fake::capture_nodes(&[CU_GRAPH_NODE_TYPE_KERNEL]);
     buffer.append(&choice, &[]).unwrap();
+}
+
+#[test]
+fn captures_that_a_closure_breaks_are_named_and_leave_the_buffer_usable() {
+    let bench = Bench::new();
+    // SAFETY: it enqueues nothing.
+    let failing = unsafe {
+        let fails = |_: &NativeStream<'_>| Err(crate::Error::new(ErrorKind::OutOfMemory, "no room"));
+        Command::Native(NativeCommand::new("failing", Vec::new(), fails))
+    };
+    let mut buffer = bench.device.create_command_buffer(&PLAIN).unwrap();
+    for (code, found) in [
+        (401, "'step' cannot be captured: the closure has ended the capture"),
+        (901, "'step' cannot be captured: a call of the closure has made the capture invalid"),
+        (904, "'step' cannot be captured: a stream that branches off does not join"),
+    ] {
+        fake::fail("cuStreamEndCapture", 1, code);
+        let error = buffer.append(&native(), &[]).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Driver);
+        assert!(error.message().contains(found), "{error}");
+        assert!(error.to_string().contains("`stream_task`"), "{error}");
+        fake::fail("cuStreamEndCapture", 1, code);
+        let error = buffer.append(&failing, &[]).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::OutOfMemory, "what the closure says comes first");
+        assert!(error.to_string().contains("`stream_task`"), "{error}");
+    }
+    let error = buffer.append(&failing, &[]).unwrap_err();
+    assert!(!error.to_string().contains("`stream_task`"), "it could have been captured: {error}");
+    let [begun, ended] = ["cuStreamBeginCapture", "cuStreamEndCapture"].map(fake::calls);
+    assert_eq!(begun, ended);
+    buffer.append(&native(), &[]).unwrap();
+    buffer.finalize().unwrap();
+    bench.run(&*buffer).unwrap();
 }
 
 #[test]

@@ -359,23 +359,36 @@ pub fn capture<C: CaptureContext>(context: &Arc<C>, native: &NativeCommand) -> R
     let ended = unsafe { context.end_capture(stream.raw(), &mut raw) };
     // Owned from here on, so that a graph is destroyed whatever went wrong.
     let graph = Owned::adopt(context, raw);
-    called?;
+    let ended = ended.map_err(|failure| invalid_capture::<C>(native, failure));
+    // What the closure says tells more than the end of its capture.
+    called.map_err(|error| if ended.is_err() { error.help(CAPTURE_REMEDY) } else { error })?;
     current?;
-    let refused = |why: String| {
-        let name = native.name();
-        Error::new(ErrorKind::Driver, format!("native command '{name}' cannot be captured: {why}")).help(
-            "enqueue on the stream that the closure is given, join what branches off it, and make no call that \
-             waits; what cannot be captured can be a `stream_task`",
-        )
+    ended?;
+    graph.ok_or_else(|| not_captured(native, "the driver gave no graph"))
+}
+
+const CAPTURE_REMEDY: &str = "enqueue on the stream that the closure is given, leave its capture open, join what \
+                              branches off it, and make no call that waits; what cannot be captured can be a \
+                              `stream_task`";
+
+fn not_captured(native: &NativeCommand, why: &str) -> Error {
+    let why = format!("native command '{}' cannot be captured: {why}", native.name());
+    Error::new(ErrorKind::Driver, why).help(CAPTURE_REMEDY)
+}
+
+/// The error of a capture that has ended as invalid. CUDA and HIP have the same codes for that.
+fn invalid_capture<C: CaptureContext>(native: &NativeCommand, failure: ContextFailure<C>) -> Error {
+    let fault = match failure.code {
+        401 => "the closure has ended the capture; ",
+        901 => "a call of the closure has made the capture invalid; ",
+        904 => "a stream that branches off does not join; ",
+        _ => "",
     };
-    ended.map_err(|failure| {
-        let error = Error::from(failure);
-        match error.kind() {
-            ErrorKind::DeviceLost => error,
-            _ => refused(error.message().to_owned()),
-        }
-    })?;
-    graph.ok_or_else(|| refused("the driver gave no graph".into()))
+    let error = Error::from(failure);
+    match error.kind() {
+        ErrorKind::DeviceLost => error,
+        _ => not_captured(native, &format!("{fault}{}", error.message())),
+    }
 }
 
 /// An event, and the host's time at which it was recorded: the origin of other events' times.
