@@ -15,12 +15,13 @@ use super::device::CudaDeviceInner;
 use super::kernel::CudaLaunch;
 use super::sys::{
     CU_GRAPH_NODE_TYPE_CONDITIONAL, CU_GRAPH_NODE_TYPE_KERNEL, CU_GRAPH_NODE_TYPE_MEM_ALLOC,
-    CU_GRAPH_NODE_TYPE_MEM_FREE, CU_MEMORYTYPE_HOST, CU_MEMORYTYPE_UNIFIED, CUDA_CONDITIONAL_NODE_PARAMS,
+    CU_GRAPH_NODE_TYPE_MEM_FREE, CU_MEMORYTYPE_HOST, CU_MEMORYTYPE_UNIFIED, CU_STREAM_CAPTURE_STATUS_ACTIVE,
+    CU_STREAM_CAPTURE_STATUS_NONE, CU_STREAM_SET_CAPTURE_DEPENDENCIES, CUDA_CONDITIONAL_NODE_PARAMS,
     CUDA_ERROR_GRAPH_EXEC_UPDATE_FAILURE, CUDA_ERROR_INVALID_VALUE, CUDA_ERROR_NOT_SUPPORTED,
     CUDA_GRAPH_INSTANTIATE_FLAG_AUTO_FREE_ON_LAUNCH, CUDA_MEMCPY3D, CUDA_MEMSET_NODE_PARAMS, CUgraph,
     CUgraph_st, CUgraphConditionalHandle, CUgraphConditionalNodeType, CUgraphConditionalParams,
     CUgraphEdgeData, CUgraphExec_st, CUgraphExecUpdateResultInfo, CUgraphKernelParams, CUgraphNode, CUresult,
-    CudaFailure, call, missing, outcome,
+    CUstream, CudaFailure, Driver, call, missing, outcome,
 };
 
 /// A node of a graph, which keeps it alive.
@@ -67,6 +68,37 @@ pub(super) fn allocates(graph: &DriverGraph) -> Result<bool, CudaFailure> {
         }
     }
     Ok(false)
+}
+
+/// Adds a copy of a graph behind what the stream has captured so far. False where the stream does not capture.
+///
+/// # Safety
+/// Stream and graph are live, and no other thread uses them.
+pub(super) unsafe fn add_to_capture(
+    driver: &Driver,
+    stream: CUstream,
+    graph: CUgraph,
+) -> Result<bool, CudaFailure> {
+    const INFO: &str = "cuStreamGetCaptureInfo_v2";
+    const CONTINUE: &str = "cuStreamUpdateCaptureDependencies";
+    let info = driver.cuStreamGetCaptureInfo.ok_or_else(|| missing(INFO))?;
+    let go_on = driver.cuStreamUpdateCaptureDependencies.ok_or_else(|| missing(CONTINUE))?;
+    let (mut status, mut number) = (CU_STREAM_CAPTURE_STATUS_NONE, 0);
+    let (mut captured, mut after, mut count) = (ptr::null_mut(), ptr::null(), 0);
+    let places = (&raw mut status, &raw mut number, &raw mut captured, &raw mut after, &raw mut count);
+    // SAFETY: the caller vouches for the stream; the places are valid.
+    outcome(INFO, unsafe { info(stream, places.0, places.1, places.2, places.3, places.4) })?;
+    if status != CU_STREAM_CAPTURE_STATUS_ACTIVE {
+        return Ok(false);
+    }
+    let mut node = ptr::null_mut();
+    let place = &raw mut node;
+    // SAFETY: the driver has given the graph and its nodes, which it keeps; the caller vouches for the other
+    // graph.
+    unsafe { call!(driver, cuGraphAddChildGraphNode(place, captured, after, count, graph)) }?;
+    // SAFETY: the node has just been added to the graph that the stream captures.
+    outcome(CONTINUE, unsafe { go_on(stream, place, 1, CU_STREAM_SET_CAPTURE_DEPENDENCIES) })?;
+    Ok(true)
 }
 
 /// One of the driver's graphs that a command-buffer consists of.

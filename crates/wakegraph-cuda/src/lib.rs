@@ -81,10 +81,10 @@ use context::CudaContext;
 use device::CudaDeviceInner;
 use kernel::CudaKernel;
 use queue::CudaCommandBuffer;
-use sys::{CUcontext, CudaFailure, Driver};
+use sys::{CUDA_ERROR_NOT_SUPPORTED, CUcontext, CudaFailure, Driver};
 use wakegraph_hal::support::library::OpenDevices;
 use wakegraph_hal::support::streams::{GpuBackend, GpuDevice};
-use wakegraph_hal::{Backend, CommandBufferDesc, Device, Error, ErrorKind, KernelDesc, Result};
+use wakegraph_hal::{Backend, CommandBufferDesc, Device, Error, ErrorKind, KernelDesc, NativeStream, Result};
 
 /// The backend that finds NVIDIA's GPUs.
 #[derive(Clone, Copy, Debug)]
@@ -155,6 +155,65 @@ pub unsafe fn open_in_context(
     let (driver, context, keep_alive) = (error::driver()?, context.cast(), Box::new(keep_alive));
     // SAFETY: passed on to the caller.
     Ok(Arc::new(unsafe { open_lent(driver, context, keep_alive) }?))
+}
+
+/// Adds a graph of the application, a `CUgraph`, to a native command: a copy of it, behind the work that the
+/// closure has enqueued on the stream so far.
+///
+/// The graph stays the application's, which may change or destroy it after the call. The closure is called
+/// again for each finalize and `update_from`.
+///
+/// ```no_run
+/// # #![allow(unsafe_code)]
+/// # struct Theirs(*mut std::ffi::c_void);
+/// # // SAFETY: a handle.
+/// # unsafe impl Send for Theirs {}
+/// # // SAFETY: as for `Send`.
+/// # unsafe impl Sync for Theirs {}
+/// # impl Theirs { fn cu_graph(&self) -> *mut std::ffi::c_void { self.0 } }
+/// # fn example(x: &wakegraph::Buffer<f32>, graph: &mut wakegraph::Graph, theirs: Theirs) {
+/// use wakegraph::{backend::cuda, interop::NativeAccess};
+/// // SAFETY: the graph writes `x`, and the closure keeps it.
+/// unsafe {
+///     graph.native("their graph", [NativeAccess::write(x)], move |stream, [_]| {
+///         // SAFETY: the graph is alive.
+///         unsafe { cuda::capture_graph(stream, theirs.cu_graph()) }
+///     })
+/// };
+/// # }
+/// ```
+///
+/// # Errors
+/// [`InvalidArgument`](ErrorKind::InvalidArgument) for a null handle, and for a stream of another backend;
+/// [`InvalidOperation`](ErrorKind::InvalidOperation) for a stream that is not captured, as in a stream task;
+/// [`FeatureNotSupported`](ErrorKind::FeatureNotSupported) for a graph that allocates or frees memory, which
+/// the driver does not copy; [`Driver`](ErrorKind::Driver) for others that it refuses.
+///
+/// # Safety
+/// `graph` is null or a live graph, which no other thread uses during the call. What its nodes use is declared
+/// by the native command, and stays valid for as long as the executable may run.
+#[expect(unsafe_code, reason = "takes a handle of another library")]
+pub unsafe fn capture_graph(stream: &NativeStream<'_>, graph: *mut c_void) -> Result<()> {
+    if graph.is_null() || stream.backend() != CudaBackend.name() {
+        let why = "a null handle is no graph, and only streams of CUDA capture one";
+        return Err(Error::new(ErrorKind::InvalidArgument, why));
+    }
+    // SAFETY: the stream is lent; the caller vouches for the graph.
+    match unsafe { graph::add_to_capture(error::driver()?, stream.stream().cast(), graph.cast()) } {
+        Ok(true) => Ok(()),
+        Ok(false) => {
+            let why = "the stream is not captured";
+            Err(Error::new(ErrorKind::InvalidOperation, why)
+                .help("use a native command, or instantiate the graph and launch it on the stream"))
+        }
+        Err(failure) if failure.code == CUDA_ERROR_NOT_SUPPORTED => {
+            let why = "the driver does not copy this graph, which allocates or frees memory";
+            Err(Error::new(ErrorKind::FeatureNotSupported, why)
+                .help("call what the graph was captured from in the closure, which may allocate")
+                .caused_by(Error::from(failure)))
+        }
+        Err(failure) => Err(failure.into()),
+    }
 }
 
 type CudaDevice = GpuDevice<CudaDeviceInner>;

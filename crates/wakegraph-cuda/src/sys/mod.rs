@@ -236,6 +236,12 @@ table! {
     cuGraphConditionalHandleCreate = "cuGraphConditionalHandleCreate"(
         *mut CUgraphConditionalHandle, CUgraph, CUcontext, c_uint, c_uint
     );
+    cuStreamGetCaptureInfo = "cuStreamGetCaptureInfo_v2"(
+        CUstream, *mut CUstreamCaptureStatus, *mut u64, *mut CUgraph, *mut *const CUgraphNode, *mut usize
+    );
+    cuStreamUpdateCaptureDependencies = "cuStreamUpdateCaptureDependencies"(
+        CUstream, *mut CUgraphNode, usize, c_uint
+    );
     }
 }
 

@@ -129,6 +129,10 @@ numbers! {
     }
     CUstreamCaptureStatus {
         CU_STREAM_CAPTURE_STATUS_NONE = 0,
+        CU_STREAM_CAPTURE_STATUS_ACTIVE = 1,
+    }
+    CUstreamUpdateCaptureDependencies_flags {
+        CU_STREAM_SET_CAPTURE_DEPENDENCIES = 1,
     }
     CUgraphNodeType {
         CU_GRAPH_NODE_TYPE_KERNEL = 0,
@@ -319,7 +323,8 @@ mod tests {
             CUstream_flags_enum: CU_STREAM_NON_BLOCKING;
             CUevent_flags_enum: CU_EVENT_DEFAULT CU_EVENT_DISABLE_TIMING;
             CUstreamCaptureMode: CU_STREAM_CAPTURE_MODE_THREAD_LOCAL CU_STREAM_CAPTURE_MODE_RELAXED;
-            CUstreamCaptureStatus: CU_STREAM_CAPTURE_STATUS_NONE;
+            CUstreamCaptureStatus: CU_STREAM_CAPTURE_STATUS_NONE CU_STREAM_CAPTURE_STATUS_ACTIVE;
+            CUstreamUpdateCaptureDependencies_flags: CU_STREAM_SET_CAPTURE_DEPENDENCIES;
             CUgraphNodeType: CU_GRAPH_NODE_TYPE_KERNEL CU_GRAPH_NODE_TYPE_MEM_ALLOC
                 CU_GRAPH_NODE_TYPE_MEM_FREE CU_GRAPH_NODE_TYPE_CONDITIONAL;
             CUgraphConditionalNodeType: CU_GRAPH_COND_TYPE_IF CU_GRAPH_COND_TYPE_WHILE

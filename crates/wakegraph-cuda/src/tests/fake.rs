@@ -582,6 +582,35 @@ mod functions {
         called("cuStreamIsCapturing")
     }
 
+    pub(super) unsafe extern "C" fn cuStreamGetCaptureInfo(
+        _: CUstream,
+        status: *mut CUstreamCaptureStatus,
+        _: *mut u64,
+        graph: *mut CUgraph,
+        nodes: *mut *const CUgraphNode,
+        count: *mut usize,
+    ) -> Code {
+        let open = with(|state| state.captures_stay_open);
+        // SAFETY: the caller gives a place for a number.
+        unsafe { status.write(c_uint::from(open)) };
+        // SAFETY: the caller gives a place for a handle.
+        unsafe { graph.write(ptr::without_provenance_mut(fresh())) };
+        // SAFETY: the caller gives a place for a pointer.
+        unsafe { nodes.write(ptr::null()) };
+        // SAFETY: the caller gives a place for a number.
+        unsafe { count.write(0) };
+        called("cuStreamGetCaptureInfo")
+    }
+
+    pub(super) unsafe extern "C" fn cuStreamUpdateCaptureDependencies(
+        _: CUstream,
+        _: *mut CUgraphNode,
+        _: usize,
+        _: c_uint,
+    ) -> Code {
+        called("cuStreamUpdateCaptureDependencies")
+    }
+
     pub(super) unsafe extern "C" fn cuStreamEndCapture(_: CUstream, graph: *mut CUgraph) -> Code {
         // SAFETY: the caller gives a place for a handle.
         unsafe { graph.write(ptr::without_provenance_mut(fresh())) };
@@ -719,6 +748,8 @@ fn table() -> Driver {
         cuStreamCreateWithPriority,
         cuCtxGetStreamPriorityRange,
         cuStreamIsCapturing,
+        cuStreamGetCaptureInfo: Some(cuStreamGetCaptureInfo),
+        cuStreamUpdateCaptureDependencies: Some(cuStreamUpdateCaptureDependencies),
         cuStreamEndCapture,
         cuGraphGetNodes,
         cuGraphNodeGetType,

@@ -3,6 +3,11 @@
 use std::ffi::c_void;
 use std::sync::Arc;
 
+use wakegraph_hal::NativeStream;
+
+use super::super::capture_graph;
+use super::super::graph::add_to_capture;
+use super::super::sys::CUDA_ERROR_NOT_SUPPORTED;
 use super::fake::FakeMemory;
 use super::*;
 
@@ -98,6 +103,34 @@ fn a_stream_that_is_captured_does_not_wait() {
     assert_eq!(fake::calls("cuStreamWaitEvent"), waits, "a wait would end the capture as invalid");
     order_after(&bench, 9, &[&*event]).unwrap();
     fake::hold(false);
+}
+
+#[test]
+fn a_graph_is_added_to_a_stream_that_is_captured() {
+    let _bench = Bench::new();
+    let (stream, graph) = (handle(9).cast(), handle(7).cast());
+    let add = || {
+        // SAFETY: the fake driver takes any handle.
+        unsafe { add_to_capture(fake::driver(), stream, graph) }
+    };
+    assert!(!add().unwrap());
+    assert_eq!(fake::calls("cuGraphAddChildGraphNode"), 0);
+    fake::leave_captures_open(true);
+    assert!(add().unwrap());
+    let added = ["cuGraphAddChildGraphNode", "cuStreamUpdateCaptureDependencies"].map(fake::calls);
+    assert_eq!(added, [1, 1]);
+    fake::fail("cuGraphAddChildGraphNode", 1, CUDA_ERROR_NOT_SUPPORTED);
+    assert_eq!(add().unwrap_err().code, CUDA_ERROR_NOT_SUPPORTED);
+    assert_eq!(fake::calls("cuStreamUpdateCaptureDependencies"), 1, "the capture is as it was");
+    fake::leave_captures_open(false);
+    for backend in ["hip", "cuda"] {
+        // SAFETY: nothing is enqueued.
+        let lent = unsafe { NativeStream::new(backend, handle(9), handle(1)) };
+        let graph = if backend == "cuda" { std::ptr::null_mut() } else { handle(7) };
+        // SAFETY: it is refused.
+        let error = unsafe { capture_graph(&lent, graph) }.unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::InvalidArgument);
+    }
 }
 
 #[test]

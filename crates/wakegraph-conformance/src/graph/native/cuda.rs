@@ -8,14 +8,15 @@ use wakegraph::hal::{NativeStream, UsmPointer};
 use wakegraph::interop::NativeAccess;
 use wakegraph::{Buffer, Device, Error, ErrorKind, FinalizeOptions, Graph, Range, Result};
 
-use super::raw::{self, Branch, copy, set, synchronize};
+use super::raw::{self, Branch, TheirGraph, allocate, copy, free, set, synchronize};
 use crate::kernels::{add, mix};
 use crate::suite::{Need, Setup, lacks, tests};
 use crate::support::PANIC;
 
 tests!("graph/native/cuda": &[Need::Cuda] => [work_is_part_of_the_graph, streams_may_branch, called_once_a_finalize,
     inside_bodies_and_sub_graphs, nothing_is_enqueued, with_profiling, errors_of_the_closure, panics_of_the_closure,
-    what_cannot_be_captured, a_stream_that_does_not_join, the_context_is_current]);
+    what_cannot_be_captured, a_stream_that_does_not_join, the_context_is_current,
+    a_graph_of_the_application, a_graph_that_allocates_is_refused]);
 
 /// A graph of one native command that writes the buffer.
 fn native(
@@ -242,4 +243,44 @@ fn the_context_is_current(setup: &Setup) {
         exec.submit().await.unwrap();
         assert_eq!(x.to_vec().await.unwrap(), [3]);
     });
+}
+
+// x = 1, their graph: x = 3, y = x -> add 1 to y
+fn a_graph_of_the_application(setup: &Setup) {
+    let device = setup.device();
+    let (x, y) = (device.buffer::<u32>(1000).unwrap(), device.buffer::<u32>(1000).unwrap());
+    let mut graph = Graph::new(device);
+    // SAFETY: so many bytes are there, in the order that the graph around it keeps.
+    let words = unsafe { UsmPointer::new(x.address().unwrap(), 4000) };
+    let theirs = TheirGraph::of(|stream| set(stream, words, 3));
+    // SAFETY: their graph and the stream write the one, and the stream copies it to the other.
+    unsafe {
+        graph.native("both", [NativeAccess::write(&x), NativeAccess::write(&y)], move |stream, [x, y]| {
+            set(stream.stream(), x, 1)?;
+            theirs.add_to(stream)?;
+            copy(stream.stream(), x, y)
+        })
+    };
+    graph.launch(add(1, &y), Range::linear(1000));
+    let (one, two) = (graph.finalize().unwrap(), graph.finalize().unwrap());
+    // What the executables have is a copy of their graph.
+    drop(graph);
+    setup.block_on(async {
+        for exec in [&one, &two, &one] {
+            exec.submit().await.unwrap();
+            assert_eq!(
+                (x.to_vec().await.unwrap(), y.to_vec().await.unwrap()),
+                (vec![3; 1000], vec![4; 1000])
+            );
+        }
+    });
+}
+
+fn a_graph_that_allocates_is_refused(setup: &Setup) {
+    let x = setup.device().buffer::<u32>(1).unwrap();
+    let theirs = TheirGraph::of(|stream| allocate(stream, 4000).and_then(|memory| free(stream, memory)));
+    let graph = native(setup.device(), &x, move |stream, _| theirs.add_to(stream));
+    let error = fails(setup, &graph, &x);
+    assert_eq!(error.kind(), ErrorKind::FeatureNotSupported, "{error}");
+    assert!(error.to_string().contains("allocates or frees memory"), "{error}");
 }

@@ -4,7 +4,8 @@
 use std::ffi::c_void;
 use std::ptr;
 
-use cudarc::driver::sys::{self, CUevent, CUresult, CUstream};
+use cudarc::driver::sys::{self, CUevent, CUgraph, CUresult, CUstream};
+use wakegraph::backend::cuda::capture_graph;
 use wakegraph::hal::{NativeStream, UsmPointer};
 use wakegraph::{Error, ErrorKind, Result};
 
@@ -73,6 +74,43 @@ pub(crate) fn free(stream: *mut c_void, memory: UsmPointer) -> Result<()> {
 pub(crate) fn synchronize(stream: *mut c_void) -> Result<()> {
     // SAFETY: the stream is alive.
     check("cuStreamSynchronize", unsafe { sys::cuStreamSynchronize(stream.cast()) })
+}
+
+/// A graph of the application.
+pub(crate) struct TheirGraph(CUgraph);
+
+// SAFETY: used by one thread at a time: the one that finalizes.
+unsafe impl Send for TheirGraph {}
+// SAFETY: as for `Send`.
+unsafe impl Sync for TheirGraph {}
+
+impl TheirGraph {
+    /// A graph of what `enqueue` enqueues on the stream that it is given.
+    pub(crate) fn of(enqueue: impl FnOnce(*mut c_void) -> Result<()>) -> Self {
+        let (stream, mut graph) = (Branch::new(), ptr::null_mut());
+        let relaxed = sys::CUstreamCaptureMode::CU_STREAM_CAPTURE_MODE_RELAXED;
+        // SAFETY: the stream is alive.
+        let begun = unsafe { sys::cuStreamBeginCapture_v2(stream.stream, relaxed) };
+        check("cuStreamBeginCapture", begun).unwrap();
+        enqueue(stream.stream()).unwrap();
+        // SAFETY: the stream is alive; the place is a pointer's.
+        let ended = unsafe { sys::cuStreamEndCapture(stream.stream, &raw mut graph) };
+        check("cuStreamEndCapture", ended).unwrap();
+        Self(graph)
+    }
+
+    /// Adds a copy to what the stream captures.
+    pub(crate) fn add_to(&self, stream: &NativeStream<'_>) -> Result<()> {
+        // SAFETY: the graph is alive; tests declare what it uses.
+        unsafe { capture_graph(stream, self.0.cast()) }
+    }
+}
+
+impl Drop for TheirGraph {
+    fn drop(&mut self) {
+        // SAFETY: created by `of`, destroyed once.
+        unsafe { sys::cuGraphDestroy(self.0) };
+    }
 }
 
 /// A second stream of the first device, that branches off another and joins it again.
