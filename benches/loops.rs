@@ -1,29 +1,35 @@
 //! A loop of 1,000 iterations that the runtime drives, beside one that is written by hand around two
 //! executables: the body, and a copy of the flag to the host. And a loop about which a GPU decides,
-//! beside one of CUDA's own.
+//! beside one of CUDA's own. The same of a switch with four bodies.
 //!
 //! | row | body | limit |
 //! |---|---|---|
 //! | `loop_1000_host_*` | a kernel and a host task, on the host device | 1.1 |
 //! | `loop_1000_opencl:N_*` | a kernel, on each OpenCL device without loops of its own | 1.1 |
 //! | `loop_1000_cuda_*` | a kernel; the base is a conditional node by hand, which nothing can stop | |
+//! | `switch_4_host_*` | a kernel; the host device decides | 1.1 |
+//! | `switch_4_opencl:N_*` | a kernel, on each OpenCL device without switches of its own | 1.1 |
+//! | `switch_4_cuda_*` | a kernel; the base is a conditional node by hand | |
 //!
-//! Figures are per iteration. Each row runs in a tokio runtime of the current thread and in one of two
+//! Figures are per iteration, and per run of a switch. Each row runs in a tokio runtime of the current thread and in one of two
 //! workers.
 
 #![expect(unsafe_code, reason = "declares device code")]
 
-#[path = "support/raw_cuda_loop.rs"]
-mod raw_cuda_loop;
+#[path = "support/raw_cuda_control.rs"]
+mod raw_cuda_control;
 mod support;
 
 use std::process::ExitCode;
 
+use raw_cuda_control::RawControl;
 use support::{Contender, Report, Row};
 use wakegraph::capabilities::CommandKinds;
 use wakegraph::{Buffer, Device, ExecutableGraph, Graph, HostBuffer, Range};
 
 const ITERATIONS: u32 = 1000;
+/// Bodies of a switch.
+const BODIES: u32 = 4;
 
 wakegraph::kernel! {
     /// x = x - 1
@@ -32,18 +38,30 @@ wakegraph::kernel! {
         // SAFETY: a work-item uses the element with its index, and a launch is bounded by the slice.
         c: unsafe { "KERNEL(count_down, (SLICE(u32, x))) { x[GLOBAL_ID(0)] -= 1; }" },
     }
+    /// x is the next of so many numbers
+    fn turn(numbers: u32, x: &mut [u32]) {
+        item: |i, numbers, x| x[i] = (x[i] + 1) % numbers,
+        // SAFETY: a work-item uses the element with its index, and a launch is bounded by the slice.
+        c: unsafe { "KERNEL(turn, (u32 numbers, SLICE(u32, x))) {
+                         x[GLOBAL_ID(0)] = (x[GLOBAL_ID(0)] + 1) % numbers;
+                     }" },
+    }
 }
 
 fn main() -> ExitCode {
     let mut report = Report::from_args();
     let host = Device::open("host:0").expect("a host device");
     rows(&mut report, "host", &host, true);
+    switches(&mut report, "host", &host);
     if let Ok(device) = Device::open("cuda:0") {
         for (flavour, runtime) in [("current", support::current_thread()), ("multi", support::multi_thread())]
         {
             let name = format!("loop_1000_cuda_{flavour}");
             let row = Row::new(&name).rounds(20, 5).operations(ITERATIONS as usize);
             report.race(row, &runtime, ByGraph::new(&device, false), ByDriver::new(&device));
+            let name = format!("switch_4_cuda_{flavour}");
+            let row = Row::new(&name).rounds(100, 50);
+            report.race(row, &runtime, SwitchByGraph::new(&device), SwitchByDriver::new(&device));
         }
     }
     for index in 0.. {
@@ -51,6 +69,9 @@ fn main() -> ExitCode {
         println!("{device:?}");
         if !device.capabilities().commands.contains(CommandKinds::WHILE) {
             rows(&mut report, &format!("opencl:{index}"), &device, false);
+        }
+        if !device.capabilities().commands.contains(CommandKinds::SWITCH) {
+            switches(&mut report, &format!("opencl:{index}"), &device);
         }
     }
     report.finish()
@@ -61,6 +82,14 @@ fn rows(report: &mut Report, name: &str, device: &Device, has_task: bool) {
         let name = format!("loop_1000_{name}_{flavour}");
         let row = Row::new(&name).limit(1.1).rounds(20, 1).operations(ITERATIONS as usize);
         report.race(row, &runtime, ByGraph::new(device, has_task), ByHand::new(device, has_task));
+    }
+}
+
+fn switches(report: &mut Report, name: &str, device: &Device) {
+    for (flavour, runtime) in [("current", support::current_thread()), ("multi", support::multi_thread())] {
+        let name = format!("switch_4_{name}_{flavour}");
+        let row = Row::new(&name).limit(1.1).rounds(100, 20);
+        report.race(row, &runtime, SwitchByGraph::new(device), SwitchByHand::new(device));
     }
 }
 
@@ -108,7 +137,7 @@ impl Contender for ByGraph {
 
 /// CUDA's own loop.
 struct ByDriver {
-    by_hand: raw_cuda_loop::RawLoop,
+    by_hand: RawControl,
     _flag: Buffer<u32>,
 }
 
@@ -116,13 +145,13 @@ impl ByDriver {
     fn new(device: &Device) -> Self {
         let flag = device.buffer::<u32>(1).expect("a small buffer");
         let address = flag.address().expect("an address") as u64;
-        Self { by_hand: raw_cuda_loop::RawLoop::new(address), _flag: flag }
+        Self { by_hand: RawControl::counting(address), _flag: flag }
     }
 }
 
 impl Contender for ByDriver {
     async fn once(&mut self) {
-        self.by_hand.run(ITERATIONS);
+        self.by_hand.run_from(ITERATIONS);
     }
 }
 
@@ -154,5 +183,76 @@ impl Contender for ByHand {
             }
             self.body.submit().await.expect("a run");
         }
+    }
+}
+
+/// The body of a switch: a kernel that makes the index that of the next body.
+fn turning(index: &Buffer<u32>) -> Graph {
+    let mut body = Graph::new(index.device());
+    body.launch(turn(BODIES, index), Range::linear(1));
+    body
+}
+
+struct SwitchByGraph(ExecutableGraph);
+
+impl SwitchByGraph {
+    fn new(device: &Device) -> Self {
+        let index = device.buffer::<u32>(1).expect("a small buffer");
+        let bodies = [(); BODIES as usize].map(|()| turning(&index));
+        let mut graph = Graph::new(device);
+        graph.switch(&index, &bodies);
+        Self(graph.finalize().expect("a valid graph"))
+    }
+}
+
+impl Contender for SwitchByGraph {
+    async fn once(&mut self) {
+        self.0.submit().await.expect("a run");
+    }
+}
+
+/// CUDA's own switch.
+struct SwitchByDriver {
+    by_hand: RawControl,
+    _index: Buffer<u32>,
+}
+
+impl SwitchByDriver {
+    fn new(device: &Device) -> Self {
+        let index = device.buffer::<u32>(1).expect("a small buffer");
+        let address = index.address().expect("an address") as u64;
+        Self { by_hand: RawControl::turning(address, BODIES), _index: index }
+    }
+}
+
+impl Contender for SwitchByDriver {
+    async fn once(&mut self) {
+        self.by_hand.run();
+    }
+}
+
+/// A copy of the index to the host, then the body's executable.
+struct SwitchByHand {
+    bodies: Vec<ExecutableGraph>,
+    read: ExecutableGraph,
+    word: HostBuffer<u32>,
+}
+
+impl SwitchByHand {
+    fn new(device: &Device) -> Self {
+        let index = device.buffer::<u32>(1).expect("a small buffer");
+        let word = device.host_buffer::<u32>(1).expect("a small buffer");
+        let mut read = Graph::new(device);
+        read.copy(&index, &word);
+        let bodies = (0..BODIES).map(|_| turning(&index).finalize().expect("a valid graph")).collect();
+        Self { bodies, read: read.finalize().expect("a valid graph"), word }
+    }
+}
+
+impl Contender for SwitchByHand {
+    async fn once(&mut self) {
+        self.read.submit().await.expect("a run");
+        let index = self.word.read().await[0] as usize;
+        self.bodies[index].submit().await.expect("a run");
     }
 }

@@ -1,4 +1,4 @@
-//! A loop of CUDA's own, a conditional node by hand. Its kernel decides by the flag alone,
+//! A loop and a switch of CUDA's own: conditional nodes by hand. The loop's kernel decides by the flag alone,
 //! so nothing can stop it.
 #![expect(unsafe_code, reason = "calls the driver")]
 #![allow(
@@ -15,7 +15,8 @@ use cudarc::driver::sys::{
     CUgraphNode, CUgraphNodeParams, CUgraphNodeType, CUresult, CUstream,
 };
 
-/// `decide` sets a handle to whether a word is not 0, `count_down` takes 1 from it.
+/// `decide` sets a handle to whether a word is not 0, `choose` to the word. `count_down` takes 1 from a word,
+/// `turn` makes it the next of so many numbers.
 const KERNELS: &CStr = c"
 .version 7.0
 .target sm_52
@@ -41,6 +42,39 @@ const KERNELS: &CStr = c"
     }
     ret;
 }
+.visible .entry choose(.param .u64 handle, .param .u64 word)
+{
+    .reg .b32 %word;
+    .reg .b64 %handle, %at;
+    ld.param.u64 %handle, [handle];
+    ld.param.u64 %at, [word];
+    cvta.to.global.u64 %at, %at;
+    ld.volatile.global.u32 %word, [%at];
+    {
+        .param .b64 to;
+        .param .b32 as;
+        st.param.b64 [to], %handle;
+        st.param.b32 [as], %word;
+        call.uni cudaGraphSetConditional, (to, as);
+    }
+    ret;
+}
+.visible .entry turn(.param .u64 word, .param .u64 numbers)
+{
+    .reg .pred %last;
+    .reg .b32 %word, %count;
+    .reg .b64 %at, %numbers;
+    ld.param.u64 %at, [word];
+    ld.param.u64 %numbers, [numbers];
+    cvt.u32.u64 %count, %numbers;
+    cvta.to.global.u64 %at, %at;
+    ld.global.u32 %word, [%at];
+    add.u32 %word, %word, 1;
+    setp.ge.u32 %last, %word, %count;
+    selp.u32 %word, 0, %word, %last;
+    st.global.u32 [%at], %word;
+    ret;
+}
 .visible .entry count_down(.param .u64 word)
 {
     .reg .b32 %word;
@@ -58,44 +92,62 @@ fn check(code: CUresult) {
     assert_eq!(code, CUresult::CUDA_SUCCESS, "a raw driver call failed");
 }
 
-/// The loop over a word in memory of the first device.
-pub(crate) struct RawLoop {
+/// A graph with a conditional node that decides by a word in memory of the first device.
+pub(crate) struct RawControl {
     context: CUcontext,
     exec: CUgraphExec,
     stream: CUstream,
     word: u64,
 }
 
-unsafe impl Send for RawLoop {}
+unsafe impl Send for RawControl {}
 
-impl RawLoop {
-    /// The word is memory of the primary context.
-    pub(crate) fn new(word: u64) -> Self {
+impl RawControl {
+    /// A loop that takes 1 from the word, of the primary context's memory, until that is 0.
+    pub(crate) fn counting(word: u64) -> Self {
+        Self::build(word, CUgraphConditionalNodeType::CU_GRAPH_COND_TYPE_WHILE, 1)
+    }
+
+    /// A switch by the word with so many bodies, each of which makes the word the next number.
+    pub(crate) fn turning(word: u64, bodies: u32) -> Self {
+        Self::build(word, CUgraphConditionalNodeType::CU_GRAPH_COND_TYPE_SWITCH, bodies)
+    }
+
+    fn build(word: u64, kind: CUgraphConditionalNodeType, bodies: u32) -> Self {
         unsafe {
             let (mut context, mut module) = (ptr::null_mut(), ptr::null_mut());
             check(sys::cuDevicePrimaryCtxRetain(&mut context, 0));
             check(sys::cuCtxSetCurrent(context));
             check(sys::cuModuleLoadData(&mut module, KERNELS.as_ptr().cast()));
-            let [decide, count_down] = [c"decide", c"count_down"].map(|name| {
-                let mut function = ptr::null_mut();
-                check(sys::cuModuleGetFunction(&mut function, module, name.as_ptr()));
-                function
-            });
+            let [decide, choose, count_down, turn] =
+                [c"decide", c"choose", c"count_down", c"turn"].map(|name| {
+                    let mut function = ptr::null_mut();
+                    check(sys::cuModuleGetFunction(&mut function, module, name.as_ptr()));
+                    function
+                });
+            let is_loop = kind == CUgraphConditionalNodeType::CU_GRAPH_COND_TYPE_WHILE;
             let (mut graph, mut handle, mut node) = (ptr::null_mut(), 0, ptr::null_mut());
             check(sys::cuGraphCreate(&mut graph, 0));
             check(sys::cuGraphConditionalHandleCreate(&mut handle, graph, context, 0, 0));
-            let first = add(graph, decide, &mut [handle, word], &[]);
+            let first = add(graph, if is_loop { decide } else { choose }, &mut [handle, word], &[]);
             let mut params: CUgraphNodeParams = mem::zeroed();
             params.type_ = CUgraphNodeType::CU_GRAPH_NODE_TYPE_CONDITIONAL;
             let conditional = &mut params.__bindgen_anon_1.conditional;
             conditional.handle = handle;
-            conditional.type_ = CUgraphConditionalNodeType::CU_GRAPH_COND_TYPE_WHILE;
-            conditional.size = 1;
+            conditional.type_ = kind;
+            conditional.size = bodies;
             conditional.ctx = context;
             check(sys::cuGraphAddNode_v2(&mut node, graph, &first, ptr::null(), 1, &mut params));
-            let body = params.__bindgen_anon_1.conditional.phGraph_out.read();
-            let counted = add(body, count_down, &mut [word], &[]);
-            add(body, decide, &mut [handle, word], &[counted]);
+            let places = params.__bindgen_anon_1.conditional.phGraph_out;
+            for number in 0..bodies as usize {
+                let body = places.add(number).read();
+                if is_loop {
+                    let counted = add(body, count_down, &mut [word], &[]);
+                    add(body, decide, &mut [handle, word], &[counted]);
+                } else {
+                    add(body, turn, &mut [word, bodies.into()], &[]);
+                }
+            }
             let (mut exec, mut stream) = (ptr::null_mut(), ptr::null_mut());
             check(sys::cuGraphInstantiateWithFlags(&mut exec, graph, 0));
             check(sys::cuStreamCreate(&mut stream, 1));
@@ -103,12 +155,20 @@ impl RawLoop {
         }
     }
 
-    /// Runs the loop so often, and waits for its end.
-    pub(crate) fn run(&self, rounds: u32) {
+    /// Sets the word, runs the graph, and waits for its end.
+    pub(crate) fn run_from(&self, word: u32) {
         unsafe {
             // Any worker may be the first to call.
             check(sys::cuCtxSetCurrent(self.context));
-            check(sys::cuMemsetD32Async(self.word, rounds, 1, self.stream));
+            check(sys::cuMemsetD32Async(self.word, word, 1, self.stream));
+        }
+        self.run();
+    }
+
+    /// Runs the graph, and waits for its end.
+    pub(crate) fn run(&self) {
+        unsafe {
+            check(sys::cuCtxSetCurrent(self.context));
             check(sys::cuGraphLaunch(self.exec, self.stream));
             check(sys::cuStreamSynchronize(self.stream));
         }
