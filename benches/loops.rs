@@ -11,8 +11,8 @@
 //! | `switch_4_opencl:N_*` | a kernel, on each OpenCL device without switches of its own | 1.1 |
 //! | `switch_4_cuda_*` | a kernel; the base is a conditional node by hand | |
 //!
-//! Figures are per iteration, and per run of a switch. Each row runs in a tokio runtime of the current thread and in one of two
-//! workers.
+//! Figures are per iteration, and per run of a switch. Each row runs in a tokio runtime of the current thread
+//! and in one of two workers.
 
 #![expect(unsafe_code, reason = "declares device code")]
 

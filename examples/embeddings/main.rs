@@ -1,15 +1,15 @@
 //! A model that an application has already, as a node of a graph: captured once, with all that it allocates.
 //!
-//! `cargo run --release -p wakegraph-cuda --example embeddings [-- REQUESTS]`, with the driver, NVRTC and
-//! cuBLAS on the library path.
+//! `cargo run --release -p embeddings [-- REQUESTS]`, with the driver, NVRTC and cuBLAS on the library path.
 //!
 //! The encoder of `encoder.rs` launches some 130 small kernels for a text, and the launches take longer than
-//! the kernels. Three services answer the same requests: the encoder alone, in `spawn_blocking` behind a
+//! the kernels. Requests are answered in three ways: by the encoder alone, in `spawn_blocking` behind a
 //! semaphore; as a stream task, called in each submission; and as a native command, captured when its slot is
-//! made.
+//! made. First within the process; then as services behind axum, with a batcher each (`serve.rs`).
 #![expect(unsafe_code, reason = "hands memory and streams between cudarc and graphs")]
 
 mod encoder;
+mod serve;
 
 use std::future::Future;
 use std::sync::{Arc, Mutex};
@@ -20,7 +20,9 @@ use encoder::{Encoder, HIDDEN, Shape};
 use tokio::sync::Semaphore;
 use wakegraph::interop::{NativeAccess, NativeStream};
 use wakegraph::service::ExecutablePool;
-use wakegraph::{BoxError, Buffer, Device, Error as GraphError, ErrorKind, Graph, HostBuffer};
+use wakegraph::{
+    BoxError, Buffer, Device, Error as GraphError, ErrorKind, ExecutableGraph, Graph, HostBuffer,
+};
 
 const SHAPES: [Shape; 4] = [
     Shape { texts: 1, tokens: 32 },
@@ -41,17 +43,20 @@ async fn main() -> Result<(), BoxError> {
     for shape in SHAPES {
         let alone = Alone::new(&encoder, shape)?;
         // A first run loads what the library loads lazily, which no capture takes.
-        let expected = alone.answer(tokens(0, shape)).await?;
+        let expected = alone.answer(tokens(0, shape), shape).await?;
         let live = slots(&device, &encoder, shape, Way::StreamTask);
         let captured = slots(&device, &encoder, shape, Way::Captured);
         for pool in [&live, &captured] {
             check(&expected, &answer(pool, tokens(0, shape)).await?);
         }
         let alone = &alone;
-        report(shape, "alone", requests, |tokens| async move { alone.answer(tokens).await }).await?;
+        report(shape, "alone", requests, |tokens| alone.answer(tokens, shape)).await?;
         report(shape, "stream task", requests, |tokens| answer(&live, tokens)).await?;
         report(shape, "captured", requests, |tokens| answer(&captured, tokens)).await?;
         bare(&device, &encoder, shape, requests).await?;
+    }
+    for tokens in [32, 128] {
+        serve::report(&device, &encoder, tokens, requests).await?;
     }
     Ok(())
 }
@@ -69,26 +74,22 @@ fn check(expected: &[f32], found: &[f32]) {
 /// The encoder behind a semaphore, as services do it: a thread enqueues and waits.
 struct Alone {
     encoder: Arc<Encoder>,
-    shape: Shape,
     permit: Semaphore,
     memory: Arc<Mutex<(CudaSlice<u32>, CudaSlice<f32>)>>,
 }
 
 impl Alone {
-    fn new(encoder: &Arc<Encoder>, shape: Shape) -> Result<Self, BoxError> {
+    /// For batches up to this shape.
+    fn new(encoder: &Arc<Encoder>, largest: Shape) -> Result<Self, BoxError> {
         let stream = &encoder.stream;
-        let memory = (stream.alloc_zeros(shape.rows())?, stream.alloc_zeros(shape.texts * HIDDEN)?);
-        Ok(Self {
-            encoder: encoder.clone(),
-            shape,
-            permit: Semaphore::new(1),
-            memory: Arc::new(Mutex::new(memory)),
-        })
+        let memory = (stream.alloc_zeros(largest.rows())?, stream.alloc_zeros(largest.texts * HIDDEN)?);
+        let memory = Arc::new(Mutex::new(memory));
+        Ok(Self { encoder: encoder.clone(), permit: Semaphore::new(1), memory })
     }
 
-    async fn answer(&self, tokens: Vec<u32>) -> Result<Vec<f32>, BoxError> {
+    async fn answer(&self, tokens: Vec<u32>, shape: Shape) -> Result<Vec<f32>, BoxError> {
         let _permit = self.permit.acquire().await?;
-        let (encoder, memory, shape) = (self.encoder.clone(), self.memory.clone(), self.shape);
+        let (encoder, memory) = (self.encoder.clone(), self.memory.clone());
         let work = move || -> Result<Vec<f32>, BoxError> {
             let mut memory = memory.lock().map_err(|_| "an answer has panicked")?;
             let (input, output) = &mut *memory;
@@ -97,7 +98,7 @@ impl Alone {
             let (from, to) = (input.device_ptr(stream).0, output.device_ptr(stream).0);
             // SAFETY: both have so many elements, and the thread waits.
             unsafe { encoder.encode(from, to, shape) }?;
-            let answer = stream.clone_dtoh(output)?;
+            let answer = stream.clone_dtoh(&output.slice(..shape.texts * HIDDEN))?;
             stream.synchronize()?;
             Ok(answer)
         };
@@ -120,17 +121,27 @@ struct Slot {
 /// Two slots, so that one request's copies run beside the other's kernels.
 fn slots(device: &Device, encoder: &Arc<Encoder>, shape: Shape, way: Way) -> ExecutablePool<Slot> {
     let encoder = encoder.clone();
-    ExecutablePool::builder().device(device, 2).queue(CLIENTS).build(move |slot| {
-        let device = slot.device()?;
-        let (tokens, input) = (device.host_buffer(shape.rows())?, device.buffer::<u32>(shape.rows())?);
-        let (means, output) =
-            (device.host_buffer(shape.texts * HIDDEN)?, device.buffer::<f32>(shape.texts * HIDDEN)?);
-        let mut graph = Graph::new(&device);
-        graph.copy(&tokens, &input);
-        add_encoder(&mut graph, &encoder, &input, &output, shape, way);
-        graph.copy(&output, &means);
-        Ok((graph.finalize()?, Slot { tokens, means }))
-    })
+    ExecutablePool::builder()
+        .device(device, 2)
+        .queue(CLIENTS)
+        .build(move |slot| copied_in_and_out(&slot.device()?, &encoder, shape, way))
+}
+
+/// Copies of the tokens to the device and of the means back, and the encoder between.
+fn copied_in_and_out(
+    device: &Device,
+    encoder: &Arc<Encoder>,
+    shape: Shape,
+    way: Way,
+) -> wakegraph::Result<(ExecutableGraph, Slot)> {
+    let (tokens, input) = (device.host_buffer(shape.rows())?, device.buffer::<u32>(shape.rows())?);
+    let (means, output) =
+        (device.host_buffer(shape.texts * HIDDEN)?, device.buffer::<f32>(shape.texts * HIDDEN)?);
+    let mut graph = Graph::new(device);
+    graph.copy(&tokens, &input);
+    add_encoder(&mut graph, encoder, &input, &output, shape, way);
+    graph.copy(&output, &means);
+    Ok((graph.finalize()?, Slot { tokens, means }))
 }
 
 fn add_encoder(

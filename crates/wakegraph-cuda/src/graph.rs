@@ -70,7 +70,8 @@ pub(super) fn allocates(graph: &DriverGraph) -> Result<bool, CudaFailure> {
     Ok(false)
 }
 
-/// Adds a copy of a graph behind what the stream has captured so far. False where the stream does not capture.
+/// Adds a copy of a graph behind what the stream has captured so far. False where the stream does not
+/// capture.
 ///
 /// # Safety
 /// Stream and graph are live, and no other thread uses them.

@@ -190,8 +190,8 @@ pub unsafe fn open_in_context(
 /// the driver does not copy; [`Driver`](ErrorKind::Driver) for others that it refuses.
 ///
 /// # Safety
-/// `graph` is null or a live graph, which no other thread uses during the call. What its nodes use is declared
-/// by the native command, and stays valid for as long as the executable may run.
+/// `graph` is null or a live graph, which no other thread uses during the call. What its nodes use is
+/// declared by the native command, and stays valid for as long as the executable may run.
 #[expect(unsafe_code, reason = "takes a handle of another library")]
 pub unsafe fn capture_graph(stream: &NativeStream<'_>, graph: *mut c_void) -> Result<()> {
     if graph.is_null() || stream.backend() != CudaBackend.name() {

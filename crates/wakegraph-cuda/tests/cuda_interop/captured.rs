@@ -322,7 +322,8 @@ impl Mistake {
         };
         let error = graph.finalize().unwrap_err();
         drop(graph);
-        // cudarc keeps what the driver says of a stream or event that is destroyed after its capture has failed.
+        // cudarc keeps what the driver says of streams and events that are destroyed after their capture has
+        // failed.
         let _ = app.stream.context().check_err();
         assert_eq!(error.kind(), ErrorKind::Driver, "{self:?}: {error}");
         let text = error.to_string();

@@ -367,9 +367,9 @@ pub fn capture<C: CaptureContext>(context: &Arc<C>, native: &NativeCommand) -> R
     graph.ok_or_else(|| not_captured(native, "the driver gave no graph"))
 }
 
-const CAPTURE_REMEDY: &str = "enqueue on the stream that the closure is given, leave its capture open, join what \
-                              branches off it, and make no call that waits; what cannot be captured can be a \
-                              `stream_task`";
+const CAPTURE_REMEDY: &str = "enqueue on the stream that the closure is given, leave its capture open, join \
+                              what branches off it, and make no call that waits; what cannot be captured can \
+                              be a `stream_task`";
 
 fn not_captured(native: &NativeCommand, why: &str) -> Error {
     let why = format!("native command '{}' cannot be captured: {why}", native.name());
