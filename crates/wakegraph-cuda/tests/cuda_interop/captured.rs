@@ -82,7 +82,11 @@ pub(super) fn beside_a_capture_of_the_application() {
         // SAFETY: the stream is alive.
         unsafe { result::stream::begin_capture(theirs.cu_stream(), mode) }.unwrap();
         let mut step = Step::new(&app, LEN);
-        Mistake::Fails.is_named(&app);
+        let error = refused_for(&app, |lent| {
+            allocate(lent, 4096)?;
+            Err(Error::new(ErrorKind::OutOfMemory, "no workspace left"))
+        });
+        assert_eq!(error.kind(), ErrorKind::OutOfMemory, "{error}");
         app.runtime.block_on(async {
             step.submit().await.unwrap();
             step.end(0).await;
@@ -287,7 +291,11 @@ impl Mistake {
             // SAFETY: the stream is alive.
             Self::Waits => unsafe { result::stream::synchronize(stream) }.map_err(refused),
             Self::EndsTheCapture => end_capture(stream),
-            Self::LeavesABranchOpen => branch_off(stream, branch),
+            Self::LeavesABranchOpen => {
+                branch_off(stream, branch)?;
+                // SAFETY: the stream is alive.
+                unsafe { result::malloc_async(branch.cu_stream(), 4096) }.map(drop).map_err(refused)
+            }
             Self::DrawsAnotherCaptureIn => {
                 let relaxed = sys::CUstreamCaptureMode::CU_STREAM_CAPTURE_MODE_RELAXED;
                 // SAFETY: the stream is alive.
@@ -313,15 +321,8 @@ impl Mistake {
 
     /// Fails to finalize a graph with it.
     fn is_named(self, app: &Application) {
-        let x = app.device.buffer::<f32>(LEN).unwrap();
         let branch = app.stream.context().new_stream().unwrap();
-        let mut graph = Graph::new(&app.device);
-        // SAFETY: what the closure enqueues never runs.
-        unsafe {
-            graph.native("mistaken", [NativeAccess::write(&x)], move |lent, [_]| self.make(lent, &branch))
-        };
-        let error = graph.finalize().unwrap_err();
-        drop(graph);
+        let error = refused_for(app, move |lent| self.make(lent, &branch));
         // cudarc keeps what the driver says of streams and events that are destroyed after their capture has
         // failed.
         let _ = app.stream.context().check_err();
@@ -329,6 +330,18 @@ impl Mistake {
         let text = error.to_string();
         assert!(text.contains("'mistaken'") && text.contains(self.name()), "{self:?}: {text}");
     }
+}
+
+/// The error of a graph whose native command has this closure, which fails while it is captured.
+fn refused_for(
+    app: &Application,
+    closure: impl Fn(&NativeStream<'_>) -> wakegraph::Result<()> + Send + Sync + 'static,
+) -> Error {
+    let x = app.device.buffer::<f32>(LEN).unwrap();
+    let mut graph = Graph::new(&app.device);
+    // SAFETY: what the closure enqueues never runs.
+    unsafe { graph.native("mistaken", [NativeAccess::write(&x)], move |lent, [_]| closure(lent)) };
+    graph.finalize().unwrap_err()
 }
 
 fn end_capture(stream: sys::CUstream) -> wakegraph::Result<()> {
