@@ -11,17 +11,19 @@ use wakegraph_hal::support::library::{ObjectKind, Owned};
 use wakegraph_hal::support::streams::{
     CaptureContext, CaptureModes, CaptureRelaxed, DriverContext, DriverStream, RawEvent, StreamContext,
 };
-use wakegraph_hal::{Error, ErrorKind, Priority, Result};
+use wakegraph_hal::{Error, ErrorKind, Priority, Result, share_selectors};
 
+use super::share::{GreenContext, Multiprocessors};
 use super::sys::{
-    CU_EVENT_DEFAULT, CU_EVENT_DISABLE_TIMING, CU_STREAM_CAPTURE_MODE_RELAXED,
-    CU_STREAM_CAPTURE_MODE_THREAD_LOCAL, CU_STREAM_CAPTURE_STATUS_NONE, CU_STREAM_NON_BLOCKING,
-    CUDA_ERROR_INVALID_CONTEXT, CUDA_ERROR_INVALID_HANDLE, CUDA_ERROR_INVALID_VALUE, CUcontext, CUdevice,
-    CUdevice_attribute, CUevent, CUevent_st, CUgraph, CUgraph_st, CUgraphExec_st, CUmemPoolHandle_st,
-    CUmod_st, CUstream, CUstream_st, CudaFailure, CudaLibrary, Driver, call, get,
+    CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT, CU_EVENT_DEFAULT, CU_EVENT_DISABLE_TIMING,
+    CU_STREAM_CAPTURE_MODE_RELAXED, CU_STREAM_CAPTURE_MODE_THREAD_LOCAL, CU_STREAM_CAPTURE_STATUS_NONE,
+    CU_STREAM_NON_BLOCKING, CUDA_ERROR_INVALID_CONTEXT, CUDA_ERROR_INVALID_HANDLE, CUDA_ERROR_INVALID_VALUE,
+    CUcontext, CUdevice, CUdevice_attribute, CUevent, CUevent_st, CUgraph, CUgraph_st, CUgraphExec_st,
+    CUmemPoolHandle_st, CUmod_st, CUstream, CUstream_st, CudaFailure, CudaLibrary, Driver, call, get,
 };
 
 /// The primary context of a device, or one of the application's. Every object of the device keeps it alive.
+/// Where the device is a share of the hardware, there is a green context beside the primary one.
 #[derive(Debug)]
 pub(super) struct CudaContext {
     pub(super) driver: &'static Driver,
@@ -29,6 +31,7 @@ pub(super) struct CudaContext {
     pub(super) raw: CUcontext,
     pub(super) health: DeviceHealth,
     owner: ContextOwner,
+    green: Option<GreenContext>,
 }
 
 /// Owner of a context.
@@ -66,12 +69,54 @@ impl CaptureModes for Driver {
 
 impl CudaContext {
     pub(super) fn retain(driver: &'static Driver, index: usize) -> Result<Self> {
-        let device = device(driver, index)?;
+        Ok(Self::primary(driver, device(driver, index)?, format!("cuda:{index}"))?)
+    }
+
+    fn primary(driver: &'static Driver, device: CUdevice, selector: String) -> Result<Self, CudaFailure> {
         let _relaxed = CaptureRelaxed::enter(driver)?;
         // SAFETY: the driver gave the device.
         let raw = unsafe { get!(driver, cuDevicePrimaryCtxRetain(device)) }?;
-        let health = DeviceHealth::new(format!("cuda:{index}"));
-        Ok(Self { driver, device, raw, health, owner: ContextOwner::Driver })
+        let health = DeviceHealth::new(selector);
+        Ok(Self { driver, device, raw, health, owner: ContextOwner::Driver, green: None })
+    }
+
+    /// Contexts of at least `units` of the multiprocessors, and of the others.
+    pub(super) fn share(&self, units: usize) -> Result<[Self; 2]> {
+        let parts = self.multiprocessors()?.split(self.driver, units)?;
+        let part = |selector, multiprocessors| -> Result<Self, CudaFailure> {
+            let mut context = Self::primary(self.driver, self.device, selector)?;
+            let green = {
+                let _bound = context.bind()?;
+                GreenContext::create(self.driver, self.device, multiprocessors)?
+            };
+            context.green = Some(green);
+            Ok(context)
+        };
+        let [share, rest] = share_selectors(self.health.selector(), parts.map(|part| part.count()));
+        Ok([part(share, parts[0])?, part(rest, parts[1])?])
+    }
+
+    fn multiprocessors(&self) -> Result<Multiprocessors, CudaFailure> {
+        match &self.green {
+            Some(green) => Ok(green.multiprocessors),
+            None => Multiprocessors::of_device(self.driver, self.device),
+        }
+    }
+
+    pub(super) fn compute_units(&self) -> Result<usize, CudaFailure> {
+        match &self.green {
+            Some(green) => Ok(green.multiprocessors.count()),
+            None => self.attribute(CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT),
+        }
+    }
+
+    /// Calls `load`, which loads code: on a share, its functions keep to the share's multiprocessors. The caller
+    /// has bound the context.
+    pub(super) fn load<T>(&self, load: impl FnOnce() -> Result<T, CudaFailure>) -> Result<T, CudaFailure> {
+        let Some(green) = &self.green else { return load() };
+        let context = green.context.lock();
+        let _current = enter(self.driver, *context)?;
+        load()
     }
 
     /// A context that the application has created, and that lives as long as `keep_alive`.
@@ -101,7 +146,7 @@ impl CudaContext {
             if self::device(driver, index)? == device {
                 let health = DeviceHealth::new(format!("cuda:{index}"));
                 let owner = ContextOwner::Application { _keep_alive: keep_alive };
-                return Ok(Self { driver, device, raw, health, owner });
+                return Ok(Self { driver, device, raw, health, owner, green: None });
             }
         }
         Err(invalid("the context is of a device that the driver does not list"))
@@ -140,6 +185,9 @@ impl DriverContext for CudaContext {
 
 impl Drop for CudaContext {
     fn drop(&mut self) {
+        if let Some(green) = self.green.take() {
+            self.destroy(|| green.destroy(self.driver));
+        }
         if matches!(self.owner, ContextOwner::Application { .. }) {
             return;
         }
@@ -221,15 +269,19 @@ impl StreamContext for CudaContext {
     ) -> Result<CudaObject<CUstream_st>, CudaFailure> {
         let flags = CU_STREAM_NON_BLOCKING;
         CudaObject::create_by(context, |driver, place| {
-            if priority != Priority::High {
-                // SAFETY: the context is bound, the place valid.
-                return unsafe { call!(driver, cuStreamCreate(place, flags)) };
+            // Without a priority, a stream has the lowest one, 0.
+            let (mut lowest, mut level) = (0, 0);
+            if priority == Priority::High {
+                // SAFETY: the context is bound, the places valid.
+                unsafe { call!(driver, cuCtxGetStreamPriorityRange(&raw mut lowest, &raw mut level)) }?;
             }
-            let (mut lowest, mut highest) = (0, 0);
-            // SAFETY: the context is bound, the places valid.
-            unsafe { call!(driver, cuCtxGetStreamPriorityRange(&raw mut lowest, &raw mut highest)) }?;
-            // SAFETY: the context is bound, the place valid.
-            unsafe { call!(driver, cuStreamCreateWithPriority(place, flags, highest)) }
+            match &context.green {
+                Some(green) => green.create_stream(driver, place, level),
+                // SAFETY: the context is bound, the place valid.
+                None if level == 0 => unsafe { call!(driver, cuStreamCreate(place, flags)) },
+                // SAFETY: as above.
+                None => unsafe { call!(driver, cuStreamCreateWithPriority(place, flags, level)) },
+            }
         })
     }
 

@@ -254,6 +254,6 @@ fn info(context: &CudaContext, version: c_int) -> Result<DeviceInfo, CudaFailure
         name,
         driver: format!("CUDA {}.{}", version / 1000, version % 1000 / 10),
         memory: memory as u64,
-        compute_units: context.attribute(sys::CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT)?,
+        compute_units: context.compute_units()?,
     })
 }

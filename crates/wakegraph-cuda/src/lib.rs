@@ -4,7 +4,7 @@
 //!
 //! | contract | here |
 //! |---|---|
-//! | device | the primary context of a device, or one of the application's, bound for each call |
+//! | device | the primary context of a device, or one of the application's, bound for each call; a share also has a green context |
 //! | memory | from a pool, in the order of a stream, or pinned host memory; in one address space |
 //! | kernel | a module and its function: cubin, PTX, or C that NVRTC, if it is there, compiles |
 //! | command-buffer | a graph of explicit nodes, mostly in one part, instantiated at finalize |
@@ -18,6 +18,7 @@
 //! | file | about |
 //! |---|---|
 //! | `sys`, `error` | the driver's declarations; its start, and its codes as errors |
+//! | `share` | green contexts, of some of the multiprocessors |
 //! | `context` | the context, and the driver's objects that belong to it: streams, events .. |
 //! | `free_blocks` | blocks kept for later, on devices without memory pools |
 //! | `memory` | the pool, allocations, registered memory, addresses of other libraries |
@@ -68,6 +69,7 @@ mod memory;
 mod program;
 mod queue;
 mod recording;
+mod share;
 mod sys;
 #[cfg(test)]
 mod tests;
@@ -262,6 +264,11 @@ unsafe impl GpuBackend for CudaDeviceInner {
 
     fn open_to(&self, user: &Self) -> Result<bool, CudaFailure> {
         Self::open_to(self, user)
+    }
+
+    fn share(&self, units: usize) -> Result<[Self; 2]> {
+        let [share, rest] = self.context.share(units)?;
+        Ok([Self::open(share)?, Self::open(rest)?])
     }
 
     fn cannot_split(count: NonZeroUsize) -> Error {

@@ -308,8 +308,12 @@ impl CudaFunction {
     pub(super) fn of(module: CudaObject<CUmod_st>, entry: &str, kernel: &str) -> Result<Self> {
         let entry = CString::new(entry)
             .map_err(|_| Error::new(ErrorKind::InvalidArgument, "the kernel's name holds a NUL"))?;
-        // SAFETY: the code is loaded, the name ends in NUL.
-        match unsafe { get!(module.driver(), cuModuleGetFunction(module.raw(), entry.as_ptr())) } {
+        // Some drivers load the function only now.
+        let found = module.context().load(|| {
+            // SAFETY: the code is loaded, the name ends in NUL.
+            unsafe { get!(module.driver(), cuModuleGetFunction(module.raw(), entry.as_ptr())) }
+        });
+        match found {
             Ok(raw) => Ok(Self { raw, module }),
             Err(failure) if failure.code == CUDA_ERROR_NOT_FOUND => {
                 let why = format!("the code has no kernel '{kernel}'");
@@ -345,9 +349,11 @@ fn load_module(context: &Arc<CudaContext>, code: &[u8], kernel: &str) -> Result<
     let (count, options, values) = (options.len() as c_uint, options.as_mut_ptr(), values.as_mut_ptr());
     let image = code.as_ptr().cast();
     let loaded = CudaObject::create_by(context, |driver, place| {
-        // SAFETY: the image is a binary or a text that ends in NUL; the options are as many, and
-        // the log as long, as they say.
-        unsafe { call!(driver, cuModuleLoadDataEx(place, image, count, options, values)) }
+        context.load(|| {
+            // SAFETY: the image is a binary or a text that ends in NUL; the options are as many, and
+            // the log as long, as they say.
+            unsafe { call!(driver, cuModuleLoadDataEx(place, image, count, options, values)) }
+        })
     });
     loaded.map_err(|failure| {
         let text = log.split(|&byte| byte == 0).next().unwrap_or_default();

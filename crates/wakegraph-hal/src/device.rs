@@ -305,9 +305,37 @@ pub unsafe trait Device: Any + Debug + Send + Sync {
     /// # Errors
     /// [`FeatureNotSupported`](crate::ErrorKind::FeatureNotSupported) when it cannot be split so.
     fn sub_devices(&self, count: NonZeroUsize) -> Result<Vec<Arc<dyn Device>>>;
+
+    /// Divides the compute units: a device that has at least `units` of them, and a device that has the
+    /// others. No kernel of one runs on a unit of the other. [`DeviceInfo::compute_units`] says how many each
+    /// has. `units` is less than this device has, and not 0.
+    ///
+    /// The default refuses, which suits drivers that do not confine what graphs launch.
+    ///
+    /// # Errors
+    /// [`FeatureNotSupported`](crate::ErrorKind::FeatureNotSupported) where the driver cannot do so, or not
+    /// with so many; the driver's.
+    fn share(&self, units: usize) -> Result<[Arc<dyn Device>; 2]> {
+        let _ = units;
+        Err(cannot_share(self.info()))
+    }
 }
 
 downcast!(Device);
+
+/// The error of dividing the compute units of a device that has no such thing.
+#[cold]
+pub(crate) fn cannot_share(info: &DeviceInfo) -> Error {
+    let why = format!("devices of the backend '{}' have no shares of compute units", info.backend);
+    Error::new(ErrorKind::FeatureNotSupported, why)
+        .on_device(&*info.selector)
+        .help("use a CUDA, OpenCL or host device, or executables of low and high priority")
+}
+
+/// Selectors of a share of a device and of the rest, which have so many compute units.
+pub fn share_selectors(selector: &str, [share, rest]: [usize; 2]) -> [String; 2] {
+    [format!("{selector} (share of {share})"), format!("{selector} (rest of {rest})")]
+}
 
 #[cold]
 fn no_import(what: &str) -> Error {

@@ -122,6 +122,7 @@ pub use block::{Block, BlockUnit, Division, GroupParts, Part, Row};
 pub use command::{Advice, Body, Command, KernelLaunch};
 pub use device::{
     Backend, Capabilities, ClockSample, Device, DeviceInfo, GraphSupport, Progress, UpdateCapabilities,
+    share_selectors,
 };
 pub use event::{
     CommandTimes, Event, EventDesc, EventProfile, EventStatus, Notification, Notify, Signal, WaitList,

@@ -52,7 +52,7 @@ use wakegraph_hal::support::library::OpenDevices;
 use wakegraph_hal::{
     Backend, Capabilities, ClockSample, CommandBuffer, CommandBufferDesc, CommandKinds, Device, DeviceId,
     DeviceInfo, Error, ErrorKind, Event, EventDesc, Kernel, KernelDesc, Memory, MemoryDesc, PlainMemory,
-    Progress, Queue, QueueDesc, Result, UpdateCapabilities, UserMemory, setters,
+    Progress, Queue, QueueDesc, Result, UpdateCapabilities, UserMemory, setters, share_selectors,
 };
 
 use events::{HostEvent, clock_at};
@@ -172,6 +172,11 @@ struct HostDevice {
 }
 
 impl HostDevice {
+    /// A device with `threads` of its own, and the other options of this one.
+    fn part(&self, selector: String, threads: usize) -> Result<Arc<dyn Device>> {
+        Ok(Arc::new(Self::start(selector, self.options.clone().threads(threads))?))
+    }
+
     fn start(selector: String, options: HostOptions) -> Result<Self> {
         let threads = options.threads_or_cores();
         let pool = Arc::new(ThreadPool::start(threads, &selector)?);
@@ -285,13 +290,15 @@ unsafe impl Device for HostDevice {
                 .on_device(&self.info.selector)
                 .help("split into at most as many devices as there are threads"));
         }
-        (0..count.get())
-            .map(|part| {
-                let selector = format!("{} (part {part} of {count})", self.info.selector);
-                let device = Self::start(selector, self.options.clone().threads(share))?;
-                Ok(Arc::new(device) as Arc<dyn Device>)
-            })
-            .collect()
+        let part = |part| self.part(format!("{} (part {part} of {count})", self.info.selector), share);
+        (0..count.get()).map(part).collect()
+    }
+
+    /// Devices with threads of their own; this one keeps its threads too.
+    fn share(&self, units: usize) -> Result<[Arc<dyn Device>; 2]> {
+        let units = [units, self.info.compute_units - units];
+        let [share, rest] = share_selectors(&self.info.selector, units);
+        Ok([self.part(share, units[0])?, self.part(rest, units[1])?])
     }
 }
 

@@ -66,7 +66,7 @@ use wakegraph_hal::support::library::OpenDevices;
 use wakegraph_hal::{
     Backend, Capabilities, ClockSample, CommandBuffer, CommandBufferDesc, Device, DeviceInfo, Error,
     ErrorKind, Event, EventDesc, Kernel, KernelDesc, Memory, MemoryDesc, Queue, QueueDesc, QueueOrder,
-    Result,
+    Result, share_selectors,
 };
 
 use context::OpenclContext;
@@ -208,11 +208,12 @@ impl OpenclDevice {
         Self::of(&Arc::new(platform), found.id, format!("opencl:{index} (changed)"), options)
     }
 
-    /// Parts of `units` compute units each.
-    fn split(&self, count: usize, units: usize) -> DriverResult<Vec<Arc<dyn Device>>> {
-        let OpenclContext { core, platform, id, options, info, .. } = &*self.context;
+    /// Parts, each with its selector and the number of its compute units.
+    fn split(&self, wanted: Vec<(String, usize)>) -> DriverResult<Vec<Arc<dyn Device>>> {
+        let OpenclContext { core, platform, id, options, .. } = &*self.context;
+        let count = wanted.len();
         let mut properties = vec![sys::CL_DEVICE_PARTITION_BY_COUNTS];
-        properties.extend(std::iter::repeat_n(units as sys::cl_device_partition_property, count));
+        properties.extend(wanted.iter().map(|(_, units)| *units as sys::cl_device_partition_property));
         properties.extend([sys::CL_DEVICE_PARTITION_BY_COUNTS_LIST_END, 0]);
         let mut raw = vec![ptr::null_mut(); count];
         let (room, mut found) = (count as sys::cl_uint, 0);
@@ -225,8 +226,7 @@ impl OpenclDevice {
         let parts = parts.collect::<DriverResult<Vec<_>>>()?;
         let ids: Vec<_> = parts.iter().map(|part| Id(part.raw())).collect();
         let (raw, alone) = (Arc::new(platform::create_context(core, &ids)?), count == 1);
-        let devices = parts.into_iter().zip(ids).enumerate().map(|(number, (part, id))| {
-            let selector = format!("{} (part {number} of {count})", info.selector);
+        let devices = parts.into_iter().zip(ids).zip(wanted).map(|((part, id), (selector, _))| {
             let options = options.clone();
             let context = OpenclContext::new(platform, &raw, alone, id, Some(part), selector, options)?;
             Ok(Arc::new(Self { context: Arc::new(context) }) as Arc<dyn Device>)
@@ -321,9 +321,25 @@ unsafe impl Device for OpenclDevice {
         if units / count == 0 {
             return Err(refused(format!("{units} compute units cannot be split into {count} devices")));
         }
-        self.split(count.get(), units / count).map_err(|failure| {
+        let selector = |number| format!("{} (part {number} of {count})", self.context.info.selector);
+        let parts = (0..count.get()).map(|number| (selector(number), units / count)).collect();
+        self.split(parts).map_err(|failure| {
             refused(format!("the driver does not split the device into {count}"))
                 .caused_by(Error::from(failure))
         })
+    }
+
+    /// The two parts share a context with each other, not with the whole device.
+    fn share(&self, units: usize) -> Result<[Arc<dyn Device>; 2]> {
+        let DeviceInfo { selector, compute_units, .. } = &self.context.info;
+        let units @ [share, rest] = [units, compute_units - units];
+        let refused = || {
+            let why =
+                format!("the driver does not split {compute_units} compute units into {share} and {rest}");
+            self.context.error(Error::new(ErrorKind::FeatureNotSupported, why))
+        };
+        let parts = self.split(share_selectors(selector, units).into_iter().zip(units).collect());
+        let parts = parts.map_err(|failure| refused().caused_by(Error::from(failure)))?;
+        parts.try_into().map_err(|_| refused())
     }
 }

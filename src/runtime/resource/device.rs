@@ -243,6 +243,37 @@ impl Device {
         Ok(self.inner.hal.sub_devices(count)?.into_iter().map(Self::validated).collect())
     }
 
+    /// Divides the compute units between two devices: a share with at least `units` of them, and the rest. Work
+    /// on the one never takes a unit of the other, so what has to be answered soon runs on the share, and long
+    /// work beside it on the rest.
+    ///
+    /// The driver may round up: CUDA to multiples of 8 multiprocessors on an H100 or H200.
+    /// [`info().compute_units`](DeviceInfo::compute_units) says how many each device has. This device stays as it
+    /// is, and its kernels run on all units, also on those of the share. The rest can be divided again.
+    ///
+    /// On CUDA, all of them are the same memory: a kernel of one may use the buffers of another. On OpenCL, the
+    /// share and the rest have their memory in common, and copies between them and this device go through the
+    /// host. On the host, both have workers of their own, and this device keeps its own.
+    ///
+    /// ```
+    /// use wakegraph::Device;
+    /// use wakegraph::backend::host::{self, HostOptions};
+    ///
+    /// let device = Device::from_hal(host::open(HostOptions::new().threads(4))?);
+    /// let (soon, rest) = device.share(1)?;
+    /// assert_eq!([soon.info().compute_units, rest.info().compute_units], [1, 3]);
+    /// # Ok::<(), wakegraph::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// [`InvalidArgument`](ErrorKind::InvalidArgument) for no units, and for as many as there are or more;
+    /// [`FeatureNotSupported`](ErrorKind::FeatureNotSupported) on Level Zero and HIP, with CUDA drivers before
+    /// 12.4, and where the driver cannot divide the units so; the driver's.
+    pub fn share(&self, units: usize) -> Result<(Self, Self)> {
+        let [share, rest] = self.observe(self.inner.hal.share(units))?.map(Self::validated);
+        Ok((share, rest))
+    }
+
     /// Gives memory back to the system that the device keeps for later allocations.
     ///
     /// All devices keep what dropped [host buffers](Self::host_pool_stats) have left, and some, as CUDA's,

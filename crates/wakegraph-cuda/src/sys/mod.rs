@@ -36,7 +36,18 @@ macro_rules! get {
     }};
 }
 
+/// As [`call!`], of a function that older drivers do not have.
+macro_rules! call_newer {
+    ($table:expr, $function:ident($($argument:expr),* $(,)?)) => {
+        match $table.$function {
+            Some(function) => $crate::sys::outcome(stringify!($function), function($($argument),*)),
+            None => Err($crate::sys::missing(stringify!($function))),
+        }
+    };
+}
+
 pub(super) use call;
+pub(super) use call_newer;
 pub(super) use get;
 
 /// The library whose error codes these are.
@@ -242,6 +253,17 @@ table! {
     cuStreamUpdateCaptureDependencies = "cuStreamUpdateCaptureDependencies"(
         CUstream, *mut CUgraphNode, usize, c_uint
     );
+    cuDeviceGetDevResource = "cuDeviceGetDevResource"(CUdevice, *mut CUdevResource, CUdevResourceType);
+    cuDevSmResourceSplitByCount = "cuDevSmResourceSplitByCount"(
+        *mut CUdevResource, *mut c_uint, *const CUdevResource, *mut CUdevResource, c_uint, c_uint
+    );
+    cuDevResourceGenerateDesc = "cuDevResourceGenerateDesc"(
+        *mut CUdevResourceDesc, *mut CUdevResource, c_uint
+    );
+    cuGreenCtxCreate = "cuGreenCtxCreate"(*mut CUgreenCtx, CUdevResourceDesc, CUdevice, c_uint);
+    cuGreenCtxDestroy = "cuGreenCtxDestroy"(CUgreenCtx);
+    cuCtxFromGreenCtx = "cuCtxFromGreenCtx"(*mut CUcontext, CUgreenCtx);
+    cuGreenCtxStreamCreate = "cuGreenCtxStreamCreate"(*mut CUstream, CUgreenCtx, c_uint, c_int);
     }
 }
 

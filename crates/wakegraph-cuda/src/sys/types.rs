@@ -29,6 +29,8 @@ handles! {
     CUgraph = CUgraph_st;
     CUgraphNode = CUgraphNode_st;
     CUgraphExec = CUgraphExec_st;
+    CUgreenCtx = CUgreenCtx_st;
+    CUdevResourceDesc = CUdevResourceDesc_st;
     nvrtcProgram = _nvrtcProgram;
 }
 
@@ -149,6 +151,12 @@ numbers! {
         CU_GRAPH_COND_TYPE_SWITCH = 2,
     }
     CUgraphExecUpdateResult {}
+    CUdevResourceType {
+        CU_DEV_RESOURCE_TYPE_SM = 1,
+    }
+    CUgreenCtxCreate_flags {
+        CU_GREEN_CTX_DEFAULT_STREAM = 1,
+    }
 }
 
 pub(crate) type CUdevice = c_int;
@@ -272,6 +280,22 @@ impl CUgraphEdgeData {
     pub(crate) const PROGRAMMATIC: Self = Self { from_port: 1, to_port: 0, type_: 1, reserved: [0; 5] };
 }
 
+/// Resources of a device; here always multiprocessors. Newer versions have a pointer at the end, and are as long.
+#[repr(C, align(8))]
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct CUdevResource {
+    pub(crate) type_: CUdevResourceType,
+    pub(crate) padding: [c_uchar; 92],
+    pub(crate) smCount: c_uint,
+    pub(crate) internal: [c_uchar; 44],
+}
+
+impl Default for CUdevResource {
+    fn default() -> Self {
+        Self { type_: 0, padding: [0; 92], smCount: 0, internal: [0; 44] }
+    }
+}
+
 impl CUgraphKernelParams {
     pub(crate) const fn of(kernel: CUDA_KERNEL_NODE_PARAMS_v2) -> Self {
         Self { type_: CU_GRAPH_NODE_TYPE_KERNEL, reserved0: [0; 3], kernel, reserved1: [0; 20], reserved2: 0 }
@@ -329,6 +353,8 @@ mod tests {
                 CU_GRAPH_NODE_TYPE_MEM_FREE CU_GRAPH_NODE_TYPE_CONDITIONAL;
             CUgraphConditionalNodeType: CU_GRAPH_COND_TYPE_IF CU_GRAPH_COND_TYPE_WHILE
                 CU_GRAPH_COND_TYPE_SWITCH;
+            CUdevResourceType: CU_DEV_RESOURCE_TYPE_SM;
+            CUgreenCtxCreate_flags: CU_GREEN_CTX_DEFAULT_STREAM;
         }
         assert_eq!(CU_MEMHOSTALLOC_PORTABLE, vendor::CU_MEMHOSTALLOC_PORTABLE);
         assert_eq!(CU_MEMHOSTREGISTER_PORTABLE, vendor::CU_MEMHOSTREGISTER_PORTABLE);
@@ -364,6 +390,8 @@ mod tests {
             CUgraphEdgeData: from_port to_port type_ reserved;
             CUDA_CONDITIONAL_NODE_PARAMS: handle type_ size phGraph_out ctx;
         }
+        assert_eq!(size_of::<CUdevResource>(), size_of::<vendor::CUdevResource>());
+        assert_eq!(offset_of!(CUdevResource, smCount), offset_of!(vendor::CUdevResource, __bindgen_anon_1));
         type VendorParams = vendor::CUgraphNodeParams;
         macro_rules! same_params {
             ($($params:ident: $member:ident;)+) => {$(

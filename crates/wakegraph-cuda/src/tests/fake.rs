@@ -17,6 +17,9 @@ use parking_lot::Mutex;
 
 use super::super::sys::*;
 
+/// What the driver answers that cannot divide multiprocessors in this way.
+const INVALID_RESOURCE_CONFIGURATION: Code = 915;
+
 /// What the driver answers while a capture of another thread forbids a call.
 const CAPTURE_UNSUPPORTED: Code = 900;
 
@@ -76,6 +79,8 @@ struct State {
     last_copy: [CUmemorytype; 2],
     /// Address and value of each memset of one word.
     words_set: Vec<(CUdeviceptr, c_uint)>,
+    /// The green contexts that there are.
+    green: Vec<usize>,
     /// Kernel nodes as they were last set in an instance, by node, if a test wants to know.
     kernels: Option<HashMap<usize, FakeKernelNode>>,
 }
@@ -158,6 +163,17 @@ pub(super) fn calls(function: &'static str) -> usize {
 /// How often any function has been called.
 pub(super) fn all_calls() -> usize {
     with(|state| state.calls.values().sum())
+}
+
+/// The green contexts that there are, oldest first.
+pub(super) fn green() -> Vec<usize> {
+    with(|state| state.green.clone())
+}
+
+/// A driver from before CUDA 12.4.
+pub(super) fn without_green_contexts() -> &'static Driver {
+    static DRIVER: LazyLock<Driver> = LazyLock::new(|| Driver { cuDeviceGetDevResource: None, ..table() });
+    &DRIVER
 }
 
 /// From now on, queries answer that nothing is over; or that everything is.
@@ -335,6 +351,59 @@ mod functions {
         cuGraphConditionalHandleCreate(
             handle: CUgraphConditionalHandle, CUgraph, CUcontext, c_uint, c_uint
         ) = fresh() as u64;
+        cuDevResourceGenerateDesc(desc: CUdevResourceDesc, *mut CUdevResource, c_uint) =
+            ptr::without_provenance_mut(fresh());
+        cuGreenCtxCreate(green: CUgreenCtx, CUdevResourceDesc, CUdevice, c_uint) =
+            ptr::without_provenance_mut(fresh());
+        cuGreenCtxStreamCreate(stream: CUstream, CUgreenCtx, c_uint, c_int) =
+            ptr::without_provenance_mut(fresh());
+    }
+
+    /// Devices have 132 multiprocessors.
+    pub(super) unsafe extern "C" fn cuDeviceGetDevResource(
+        _: CUdevice,
+        all: *mut CUdevResource,
+        kind: CUdevResourceType,
+    ) -> Code {
+        let found = CUdevResource { type_: kind, smCount: 132, ..Default::default() };
+        // SAFETY: the caller gives a place for a resource.
+        unsafe { all.write(found) };
+        called("cuDeviceGetDevResource")
+    }
+
+    /// Rounds one group up to a multiple of 8.
+    pub(super) unsafe extern "C" fn cuDevSmResourceSplitByCount(
+        group: *mut CUdevResource,
+        groups: *mut c_uint,
+        all: *const CUdevResource,
+        rest: *mut CUdevResource,
+        _: c_uint,
+        least: c_uint,
+    ) -> Code {
+        // SAFETY: the caller gives a resource.
+        let all = unsafe { all.read() };
+        let count = least.next_multiple_of(8);
+        let Some(left) = all.smCount.checked_sub(count) else { return INVALID_RESOURCE_CONFIGURATION };
+        // SAFETY: the caller gives a place for a resource.
+        unsafe { group.write(CUdevResource { smCount: count, ..all }) };
+        // SAFETY: as above.
+        unsafe { rest.write(CUdevResource { smCount: left, ..all }) };
+        // SAFETY: the caller gives a place for a number.
+        unsafe { groups.write(1) };
+        called("cuDevSmResourceSplitByCount")
+    }
+
+    /// The context has the handle of the green context, so that tests know it.
+    pub(super) unsafe extern "C" fn cuCtxFromGreenCtx(context: *mut CUcontext, green: CUgreenCtx) -> Code {
+        with(|state| state.green.push(green.addr()));
+        // SAFETY: the caller gives a place for a handle.
+        unsafe { context.write(ptr::without_provenance_mut(green.addr())) };
+        called("cuCtxFromGreenCtx")
+    }
+
+    pub(super) unsafe extern "C" fn cuGreenCtxDestroy(green: CUgreenCtx) -> Code {
+        with(|state| state.green.retain(|&other| other != green.addr()));
+        called("cuGreenCtxDestroy")
     }
 
     pub(super) unsafe extern "C" fn cuDeviceGetAttribute(
@@ -765,6 +834,13 @@ fn table() -> Driver {
         cuGraphInstantiateWithFlags,
         cuGraphLaunch,
         cuGraphExecKernelNodeSetParams,
+        cuDeviceGetDevResource: Some(cuDeviceGetDevResource),
+        cuDevSmResourceSplitByCount: Some(cuDevSmResourceSplitByCount),
+        cuDevResourceGenerateDesc: Some(cuDevResourceGenerateDesc),
+        cuGreenCtxCreate: Some(cuGreenCtxCreate),
+        cuGreenCtxDestroy: Some(cuGreenCtxDestroy),
+        cuCtxFromGreenCtx: Some(cuCtxFromGreenCtx),
+        cuGreenCtxStreamCreate: Some(cuGreenCtxStreamCreate),
         ..Driver::fake()
     }
 }

@@ -10,6 +10,7 @@ mod memory;
 mod overlap;
 mod parts;
 mod probes;
+mod shares;
 mod single_commands;
 mod stream_tasks;
 mod streams;
@@ -68,7 +69,10 @@ fn number(n: u32) -> KernelArg {
 
 impl Bench {
     fn new() -> Self {
-        let device = open_device(fake::driver(), 0).unwrap();
+        Self::on(open_device(fake::driver(), 0).unwrap())
+    }
+
+    fn on(device: CudaDevice) -> Self {
         let queue = device.create_queue(&QueueDesc::new(QueueOrder::InOrder)).unwrap();
         let words = ParamKind::Buffer { access: AccessMode::ReadWrite, element_size: 4, element_align: 4 };
         let params = [

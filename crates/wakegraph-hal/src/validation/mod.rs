@@ -226,6 +226,18 @@ impl ValidatedDevice {
         Ok(self.inner.sub_devices(count)?.into_iter().map(Self::new).collect())
     }
 
+    /// Divides the compute units between two devices, of which the first has at least `units`:
+    /// [`Device::share`].
+    pub fn share(&self, units: usize) -> Result<[Self; 2]> {
+        let all = self.info().compute_units;
+        if units == 0 || units >= all {
+            let why = format!("a share of {units} of {all} compute units");
+            let error = Error::new(ErrorKind::InvalidArgument, why);
+            return Err(self.here(error.help("ask for at least 1, and leave at least 1")));
+        }
+        Ok(self.inner.share(units)?.map(Self::new))
+    }
+
     fn require(&self, is_there: bool, what: &str) -> Result<()> {
         if is_there {
             return Ok(());

@@ -23,6 +23,7 @@ use super::stream::{
     nanoseconds_at,
 };
 use super::{ContextFailure, DriverContext, call_user};
+use crate::device::cannot_share;
 use crate::support::errors::{foreign, foreign_wait, idle_wait};
 use crate::support::launch::{LaunchArguments, LaunchGeometry, LaunchLimits};
 use crate::support::signals::EnqueueSignal;
@@ -61,6 +62,15 @@ pub unsafe trait GpuBackend: LaunchDevice + MemoryDevice {
 
     /// The error of splitting the device into so many, with the remedy.
     fn cannot_split(count: NonZeroUsize) -> Error;
+
+    /// Divides the compute units, as [`Device::share`] says, whose default is this one's.
+    fn share(&self, units: usize) -> Result<[Self; 2]>
+    where
+        Self: Sized,
+    {
+        let _ = units;
+        Err(cannot_share(&self.parts().info))
+    }
 }
 
 /// Work-groups and arguments of a launch, whose kernel is of this device: in the portable dialect, or in the
@@ -220,6 +230,11 @@ unsafe impl<D: GpuBackend> Device for GpuDevice<D> {
 
     fn sub_devices(&self, count: NonZeroUsize) -> Result<Vec<Arc<dyn Device>>> {
         Err(self.inner.context().error(D::cannot_split(count)))
+    }
+
+    fn share(&self, units: usize) -> Result<[Arc<dyn Device>; 2]> {
+        let parts = self.create(|| self.inner.share(units))?;
+        Ok(parts.map(|part| Arc::new(Self::new(part)) as Arc<dyn Device>))
     }
 }
 

@@ -1,0 +1,111 @@
+//! Shares of a device's multiprocessors: green contexts (CUDA 12.4).
+//!
+//! A kernel keeps to the multiprocessors of a green context if its function was loaded while the green context
+//! was current, or if it was launched or captured on a stream of the green context (measured on an H200).
+//! Everything else, such as memory, events and graphs, belongs to the primary context.
+//!
+//! The driver asks that a green context is current on one thread at a time. So it is current only while code is
+//! loaded, under a lock. For every other call the primary context is.
+#![expect(unsafe_code, reason = "calls the driver")]
+
+use std::ffi::c_int;
+use std::ptr;
+
+use parking_lot::Mutex;
+use wakegraph_hal::{Error, ErrorKind, Result};
+
+use super::sys::{
+    CU_DEV_RESOURCE_TYPE_SM, CU_GREEN_CTX_DEFAULT_STREAM, CU_STREAM_NON_BLOCKING, CUcontext, CUdevResource,
+    CUdevice, CUgreenCtx, CUstream, CudaFailure, Driver, call_newer,
+};
+
+/// A green context. Whoever has it destroys it, after its streams and its code.
+#[derive(Debug)]
+pub(super) struct GreenContext {
+    raw: CUgreenCtx,
+    /// The handle under which it becomes current, on the thread that holds the lock.
+    pub(super) context: Mutex<CUcontext>,
+    pub(super) multiprocessors: Multiprocessors,
+}
+
+/// Some of a device's multiprocessors.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Multiprocessors(CUdevResource);
+
+impl Multiprocessors {
+    /// All that a device has.
+    pub(super) fn of_device(driver: &Driver, device: CUdevice) -> Result<Self, CudaFailure> {
+        let (mut all, kind) = (CUdevResource::default(), CU_DEV_RESOURCE_TYPE_SM);
+        // SAFETY: the driver gave the device; the place is valid.
+        unsafe { call_newer!(driver, cuDeviceGetDevResource(device, &raw mut all, kind)) }?;
+        Ok(Self(all))
+    }
+
+    pub(super) fn count(&self) -> usize {
+        self.0.smCount as usize
+    }
+
+    /// At least `count` of them, and the others.
+    pub(super) fn split(&self, driver: &Driver, count: usize) -> Result<[Self; 2]> {
+        let (mut share, mut rest, mut groups) = (CUdevResource::default(), CUdevResource::default(), 1);
+        let least = u32::try_from(count).unwrap_or(u32::MAX);
+        let (first, others, all) = (&raw mut share, &raw mut rest, &raw const self.0);
+        // SAFETY: the driver wrote what is split; there is a place for one group, and one for the rest.
+        let split = unsafe {
+            call_newer!(driver, cuDevSmResourceSplitByCount(first, &raw mut groups, all, others, 0, least))
+        };
+        match split.map_err(Error::from) {
+            Ok(()) if groups == 1 && rest.smCount > 0 => return Ok([Self(share), Self(rest)]),
+            Err(error) if error.kind() == ErrorKind::FeatureNotSupported => return Err(error),
+            outcome => {
+                let why = format!("the driver does not divide {} multiprocessors at {count}", self.count());
+                let error = Error::new(ErrorKind::FeatureNotSupported, why).help(
+                    "ask for a multiple of 8 that leaves as many (of 2 before compute capability 9.0, at least 4)",
+                );
+                Err(outcome.err().into_iter().fold(error, Error::caused_by))
+            }
+        }
+    }
+}
+
+impl GreenContext {
+    /// The caller has made the primary context current.
+    pub(super) fn create(
+        driver: &Driver,
+        device: CUdevice,
+        mut multiprocessors: Multiprocessors,
+    ) -> Result<Self, CudaFailure> {
+        let (mut desc, mut raw, mut context) = (ptr::null_mut(), ptr::null_mut(), ptr::null_mut());
+        let resource = &raw mut multiprocessors.0;
+        // SAFETY: the driver wrote the one resource; the place is valid.
+        unsafe { call_newer!(driver, cuDevResourceGenerateDesc(&raw mut desc, resource, 1)) }?;
+        let flags = CU_GREEN_CTX_DEFAULT_STREAM;
+        // SAFETY: the driver made the description, of resources of this device; the place is valid.
+        unsafe { call_newer!(driver, cuGreenCtxCreate(&raw mut raw, desc, device, flags)) }?;
+        // SAFETY: the green context has just been made; the place is valid.
+        let converted = unsafe { call_newer!(driver, cuCtxFromGreenCtx(&raw mut context, raw)) };
+        let green = Self { raw, context: Mutex::new(context), multiprocessors };
+        match converted {
+            Ok(()) => Ok(green),
+            Err(failure) => green.destroy(driver).and(Err(failure)),
+        }
+    }
+
+    /// Writes a new stream to the place, which is valid.
+    pub(super) fn create_stream(
+        &self,
+        driver: &Driver,
+        place: *mut CUstream,
+        priority: c_int,
+    ) -> Result<(), CudaFailure> {
+        let (_alone, flags) = (self.context.lock(), CU_STREAM_NON_BLOCKING);
+        // SAFETY: the green context is alive; the caller gives the place.
+        unsafe { call_newer!(driver, cuGreenCtxStreamCreate(place, self.raw, flags, priority)) }
+    }
+
+    /// The caller has destroyed everything that was made in it.
+    pub(super) fn destroy(self, driver: &Driver) -> Result<(), CudaFailure> {
+        // SAFETY: it was created, and this is the last use.
+        unsafe { call_newer!(driver, cuGreenCtxDestroy(self.raw)) }
+    }
+}

@@ -1,0 +1,103 @@
+//! Devices with a share of the multiprocessors.
+
+use wakegraph_hal::support::streams::GpuBackend as _;
+
+use super::*;
+
+/// The share and the rest, as benches.
+fn shared(device: &CudaDevice, units: usize) -> [Bench; 2] {
+    device.inner().share(units).unwrap().map(|part| Bench::on(CudaDevice::new(part)))
+}
+
+#[test]
+fn the_driver_rounds_up_and_the_rest_can_be_divided_again() {
+    let device = open_device(fake::driver(), 0).unwrap();
+    let [share, rest] = device.share(10).unwrap();
+    let text = |device: &Arc<dyn Device>| (device.info().selector.clone(), device.info().compute_units);
+    assert_eq!(text(&share), ("cuda:0 (share of 16)".into(), 16));
+    assert_eq!(text(&rest), ("cuda:0 (rest of 116)".into(), 116));
+    let [share, rest] = rest.share(100).unwrap();
+    assert_eq!(text(&share), ("cuda:0 (rest of 116) (share of 104)".into(), 104));
+    assert_eq!(rest.info().compute_units, 12);
+    let error = rest.share(9).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::FeatureNotSupported);
+    assert!(error.to_string().contains("does not divide 12 multiprocessors at 9"), "{error}");
+}
+
+#[test]
+fn a_green_context_is_current_only_while_code_is_loaded() {
+    let whole = Bench::new();
+    let loaded_at = || [fake::current_at("cuModuleLoadDataEx"), fake::current_at("cuModuleGetFunction")];
+    let primary = fake::current_at("cuStreamCreate");
+    assert_eq!(loaded_at(), [primary; 2]);
+    let parts = whole.device.inner().share(16).unwrap().map(CudaDevice::new);
+    let green = fake::green();
+    for (device, current) in parts.into_iter().zip(&green) {
+        let bench = Bench::on(device);
+        assert_eq!(loaded_at(), [*current; 2]);
+        let (buffer, _) = bench.chain(PLAIN, &[bench.launch(1, &bench.memory())]);
+        bench.run(&*buffer).unwrap();
+        for call in ["cuGraphAddKernelNode", "cuGraphInstantiateWithFlags", "cuGraphLaunch", "cuEventCreate"]
+        {
+            assert!(!green.contains(&fake::current_at(call)), "{call}");
+        }
+    }
+    assert_eq!(fake::current(), 0);
+}
+
+#[test]
+fn streams_of_a_share_are_those_of_its_green_context() {
+    let device = open_device(fake::driver(), 0).unwrap();
+    let plain = || fake::calls("cuStreamCreate") + fake::calls("cuStreamCreateWithPriority");
+    let before = plain();
+    let [share, _rest] = shared(&device, 16);
+    let created = fake::calls("cuGreenCtxStreamCreate");
+    let high = QueueDesc::new(QueueOrder::InOrder).priority(Priority::High);
+    share.device.create_queue(&high).unwrap();
+    assert!(fake::calls("cuGreenCtxStreamCreate") > created);
+    assert_eq!(plain(), before);
+}
+
+#[test]
+fn a_green_context_lives_as_long_as_what_was_made_in_it() {
+    let device = open_device(fake::driver(), 0).unwrap();
+    let [share, rest] = shared(&device, 16);
+    drop((device, rest));
+    assert_eq!(fake::green().len(), 1);
+    let Bench { device, queue, kernel } = share;
+    drop((device, queue));
+    assert_eq!(fake::green().len(), 1, "the kernel is of it");
+    drop(kernel);
+    assert_eq!(fake::green(), []);
+}
+
+#[test]
+fn memory_of_a_share_is_the_devices() {
+    let whole = Bench::new();
+    let [share, rest] = shared(&whole.device, 16);
+    for (user, owner) in [(&whole, &share), (&share, &whole), (&share, &rest)] {
+        assert!(user.device.can_access(&*owner.memory()));
+        assert!(user.device.can_wait_for(&owner.device));
+    }
+    assert_eq!(fake::calls("cuCtxEnablePeerAccess"), 0);
+}
+
+#[test]
+fn a_driver_before_12_4_has_no_shares() {
+    let device = open_device(fake::without_green_contexts(), 0).unwrap();
+    let error = device.share(16).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::FeatureNotSupported);
+    assert!(error.message().contains("cuDeviceGetDevResource"), "{error}");
+}
+
+#[test]
+fn a_failure_on_the_way_leaves_no_green_context() {
+    for function in
+        ["cuDevSmResourceSplitByCount", "cuGreenCtxCreate", "cuCtxFromGreenCtx", "cuMemPoolCreate"]
+    {
+        let device = open_device(fake::driver(), 0).unwrap();
+        fake::fail(function, 1, OUT_OF_MEMORY);
+        device.share(16).unwrap_err();
+        assert_eq!(fake::green(), [], "{function}");
+    }
+}
