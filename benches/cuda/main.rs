@@ -35,6 +35,10 @@
 //! | `two_devices_policy_runtime` | 10 kernels in a chain, on two GPUs in turn | launches on two streams that wait for each other's events, a synchronize of the last | 1.15 |
 //! | `two_devices_copies_policy_runtime` | the same, each after a copy from the other GPU | the same | 1.15 |
 //! | `two_slots` | a request of upload, kernel and download in a pool of two slots | the longest of these legs alone | 1.05 |
+//! | `share_beside_long_work` | `submit().await` of 4 kernels in a chain on 16 multiprocessors, with kernels of 4 ms on the others | both on the whole device | 0.1 |
+//! | `share_beside_long_work_of_high_priority` | the same | the same, the chain of high priority | |
+//! | `share_alone` | the chain on the share, with nothing beside it | on the whole device | 1.2 |
+//! | `share_long_work` | kernels of 4 ms on the others, a second | on the whole device | |
 //! | `allocations` | heap allocations of a submission in the steady state | | 0 |
 //! | `executable_host`, `executable_device` | heap and device bytes of an executable of one kernel that has run | none | |
 //! | `cache_500_device` | device bytes of 500 such executables | as many instances on one stream | 10 MB |
@@ -53,6 +57,7 @@ mod latency;
 mod memory;
 mod overlap;
 mod raw;
+mod share;
 mod stream_task;
 mod throughput;
 mod two_devices;
@@ -106,6 +111,7 @@ fn main() -> ExitCode {
     throughput::rows(&mut report, &device, &raw);
     two_devices::rows(&mut report, &device, &raw);
     two_slots::rows(&mut report, &device);
+    share::rows(&mut report, &device);
     memory::rows(&mut report, &device, &raw);
     report.finish()
 }

@@ -55,8 +55,8 @@ impl Multiprocessors {
             call_newer!(driver, cuDevSmResourceSplitByCount(first, &raw mut groups, all, others, 0, least))
         };
         match split.map_err(Error::from) {
-            Ok(()) if groups == 1 && rest.smCount > 0 => return Ok([Self(share), Self(rest)]),
-            Err(error) if error.kind() == ErrorKind::FeatureNotSupported => return Err(error),
+            Ok(()) if groups == 1 && rest.smCount > 0 => Ok([Self(share), Self(rest)]),
+            Err(error) if error.kind() == ErrorKind::FeatureNotSupported => Err(error),
             outcome => {
                 let why = format!("the driver does not divide {} multiprocessors at {count}", self.count());
                 let error = Error::new(ErrorKind::FeatureNotSupported, why).help(

@@ -1,0 +1,313 @@
+//! Devices with a share of a GPU's multiprocessors: a kernel asks on which one it runs. Without a device, or with
+//! a driver that has no shares, the tests are ignored by name.
+#![expect(unsafe_code, reason = "declares device code, and launches kernels of cudarc")]
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
+#![allow(clippy::print_stdout, reason = "prints what it has counted")]
+
+use std::collections::BTreeSet;
+use std::process::ExitCode;
+use std::ptr;
+use std::sync::Arc;
+
+use cudarc::driver::{CudaContext, CudaFunction, sys};
+use cudarc::nvrtc::Ptx;
+use libtest_mimic::{Arguments, Completion, Failed, Trial};
+use wakegraph::hal::NativeStream;
+use wakegraph::interop::NativeAccess;
+use wakegraph::{Buffer, Device, Error, ErrorKind, FinalizeOptions, Graph, Range, kernel};
+
+kernel! {
+    /// Counts the work-groups of each multiprocessor, and keeps the multiprocessor for so many cycles.
+    fn count(cycles: u32, counts: &mut [u32]) {
+        range: |_, counts| if counts.len() < MOST { 0 } else { usize::MAX },
+        // SAFETY: there are fewer multiprocessors than elements, which work-items change by atomic operations.
+        ptx: unsafe { include_str!("multiprocessor.ptx") },
+    }
+}
+
+kernel! {
+    /// x = n * x + 1
+    fn step(n: u32, x: &mut [u32]) {
+        range: |_, x| x.len(),
+        // SAFETY: a work-item uses the element with its index, which the range bounds.
+        c: unsafe { "KERNEL(step, (u32 n, SLICE(u32, x))) { x[GLOBAL_ID(0)] = n * x[GLOBAL_ID(0)] + 1; }" },
+    }
+}
+
+/// More than any GPU has multiprocessors.
+const MOST: usize = 1024;
+/// Work-groups of a launch: enough to keep all multiprocessors busy for some rounds.
+const GROUPS: usize = 8192;
+const CYCLES: u32 = 20_000;
+const UNITS: usize = 16;
+
+const TESTS: &[(&str, fn())] = &[
+    ("every_launch_keeps_to_the_share", every_launch_keeps_to_the_share),
+    ("a_share_can_be_divided_again", a_share_can_be_divided_again),
+    ("memory_is_the_devices", memory_is_the_devices),
+    ("several_threads_use_a_share", several_threads_use_a_share),
+    ("shares_come_and_go", shares_come_and_go),
+    ("impossible_shares_are_refused", impossible_shares_are_refused),
+];
+
+fn main() -> ExitCode {
+    let there = Device::open("cuda:0").and_then(|device| device.share(UNITS)).map(|_| ());
+    let required = std::env::var("WAKEGRAPH_REQUIRE").unwrap_or_default().contains("cuda");
+    let trials = TESTS.iter().map(|&(name, test)| {
+        let there = there.clone();
+        Trial::ignorable_test(name, move || match there {
+            Err(error) if required && error.kind() != ErrorKind::FeatureNotSupported => {
+                Err(Failed::from(format!("WAKEGRAPH_REQUIRE asks for this backend: {error}")))
+            }
+            Err(error) => Ok(Completion::ignored_with(error)),
+            Ok(()) => {
+                test();
+                Ok(Completion::Completed)
+            }
+        })
+    });
+    // One at a time: each keeps the device busy.
+    let arguments = Arguments { test_threads: Some(1), ..Arguments::from_args() };
+    libtest_mimic::run(&arguments, trials.collect()).exit_code()
+}
+
+fn block_on<T>(future: impl Future<Output = T>) -> T {
+    tokio::runtime::Builder::new_multi_thread().worker_threads(2).build().unwrap().block_on(future)
+}
+
+fn range() -> Range {
+    Range::linear(GROUPS).local([1])
+}
+
+fn run(graph: &Graph) {
+    block_on(graph.finalize().unwrap().submit()).unwrap();
+}
+
+/// The multiprocessors on which `launch` has its kernels run.
+fn used(device: &Device, launch: impl FnOnce(&Buffer<u32>)) -> BTreeSet<usize> {
+    let counts = device.buffer::<u32>(MOST).unwrap();
+    launch(&counts);
+    let counts = block_on(counts.to_vec()).unwrap();
+    assert!(counts.iter().sum::<u32>() as usize >= GROUPS, "all work-groups have run");
+    (0..MOST).filter(|&index| counts[index] > 0).collect()
+}
+
+/// The kernel as an application has it that knows nothing of shares, in the primary context.
+fn foreign_kernel() -> (Arc<CudaContext>, CudaFunction) {
+    let context = CudaContext::new(0).unwrap();
+    let module = context.load_module(Ptx::from_src(include_str!("multiprocessor.ptx"))).unwrap();
+    (context, module.load_function("count").unwrap())
+}
+
+/// A function that closures may take along.
+#[derive(Clone, Copy)]
+struct Foreign(sys::CUfunction);
+// SAFETY: any thread may launch a function.
+unsafe impl Send for Foreign {}
+// SAFETY: as above.
+unsafe impl Sync for Foreign {}
+
+impl Foreign {
+    /// Enqueues the kernel on a stream that is lent.
+    fn launch(self, lent: &NativeStream<'_>, mut counts: u64) -> wakegraph::Result<()> {
+        let mut cycles = CYCLES;
+        let mut args = [(&raw mut cycles).cast(), (&raw mut counts).cast()];
+        let (groups, stream, args) = (GROUPS as u32, lent.stream().cast(), args.as_mut_ptr());
+        // SAFETY: the arguments are the kernel's, the stream is alive, and the function is loaded.
+        let code =
+            unsafe { sys::cuLaunchKernel(self.0, groups, 1, 1, 1, 1, 1, 0, stream, args, ptr::null_mut()) };
+        code.result().map_err(|error| Error::new(ErrorKind::Driver, "the launch failed").caused_by(error))
+    }
+}
+
+/// Each way to launch a kernel, with the multiprocessors that it used.
+fn ways(device: &Device) -> Vec<(&'static str, BTreeSet<usize>)> {
+    let (_context, function) = foreign_kernel();
+    // The function lives until the end of this call, after all runs.
+    let foreign = Foreign(function.cu_function());
+    let mut ways = Vec::new();
+    let mut way = |name, launch: &dyn Fn(&Buffer<u32>)| ways.push((name, used(device, launch)));
+    way("graph", &|counts| {
+        let mut graph = Graph::new(device);
+        graph.launch(count(CYCLES, counts), range());
+        graph.launch(count(CYCLES, counts), range());
+        run(&graph);
+    });
+    way("updated graph", &|counts| {
+        let unused = device.buffer::<u32>(MOST).unwrap();
+        let of = |counts| {
+            let mut graph = Graph::new(device);
+            graph.launch(count(CYCLES, counts), range());
+            graph.launch(count(CYCLES, counts), range());
+            graph
+        };
+        let exec = of(&unused).finalize_with(FinalizeOptions::new().updatable(true)).unwrap();
+        block_on(async {
+            exec.submit().await.unwrap();
+            exec.update_from(&of(counts)).await.unwrap();
+            exec.submit().await.unwrap();
+        });
+    });
+    way("loop", &|counts| {
+        let flag = device.buffer_from(&[1_u32]).unwrap();
+        let mut body = Graph::new(device);
+        body.launch(count(CYCLES, counts), range());
+        body.fill(&flag, 0_u32);
+        let mut graph = Graph::new(device);
+        graph.while_nonzero(&flag, &body);
+        run(&graph);
+    });
+    way("single command", &|counts| {
+        let queue = device.queue().unwrap();
+        block_on(async { queue.launch(count(CYCLES, counts), range()).await }).unwrap();
+    });
+    way("native command", &|counts| {
+        let mut graph = Graph::new(device);
+        let accesses = [NativeAccess::write(counts)];
+        // SAFETY: the kernel changes what is declared, on the stream that is lent.
+        unsafe {
+            graph.native("theirs", accesses, move |lent, [counts]| {
+                foreign.launch(lent, counts.address() as u64)
+            })
+        };
+        run(&graph);
+    });
+    way("stream task", &|counts| {
+        let mut graph = Graph::new(device);
+        let accesses = [NativeAccess::write(counts)];
+        // SAFETY: as above.
+        unsafe {
+            graph.stream_task("theirs", accesses, move |lent, [counts]| {
+                foreign.launch(lent, counts.address().unwrap_or(0) as u64)
+            })
+        };
+        run(&graph);
+    });
+    ways
+}
+
+fn every_launch_keeps_to_the_share() {
+    let device = Device::open("cuda:0").unwrap();
+    let (share, rest) = device.share(UNITS).unwrap();
+    let units = |device: &Device| device.info().compute_units;
+    assert!(units(&share) >= UNITS && units(&share) + units(&rest) <= units(&device));
+    let [all, of_share, of_rest] = [&device, &share, &rest].map(ways);
+    for ((name, all), ((_, share_used), (_, rest_used))) in all.iter().zip(of_share.iter().zip(&of_rest)) {
+        println!(
+            "SHARE {name}: {} multiprocessors; share {}, rest {}",
+            all.len(),
+            share_used.len(),
+            rest_used.len()
+        );
+    }
+    let ours: BTreeSet<_> = of_share.iter().flat_map(|(_, used)| used).collect();
+    let others: BTreeSet<_> = of_rest.iter().flat_map(|(_, used)| used).collect();
+    assert_eq!(ours.len(), units(&share), "{of_share:?}");
+    assert_eq!(others.len(), units(&rest), "{of_rest:?}");
+    assert!(ours.is_disjoint(&others), "{ours:?} and {others:?}");
+}
+
+fn a_share_can_be_divided_again() {
+    let device = Device::open("cuda:0").unwrap();
+    let (first, rest) = device.share(UNITS).unwrap();
+    let (second, third) = rest.share(UNITS).unwrap();
+    let used = [&first, &second, &third].map(|device| {
+        used(device, |counts| {
+            let mut graph = Graph::new(device);
+            graph.launch(count(CYCLES, counts), range());
+            run(&graph);
+        })
+    });
+    let units = [&first, &second, &third].map(|device| device.info().compute_units);
+    assert_eq!(used.each_ref().map(BTreeSet::len), units);
+    assert_eq!(used.iter().flatten().collect::<BTreeSet<_>>().len(), units.iter().sum());
+}
+
+const LEN: usize = 10_000;
+
+/// Kernels of each device use memory of the others, and the devices wait for each other.
+fn memory_is_the_devices() {
+    let device = Device::open("cuda:0").unwrap();
+    let (share, rest) = device.share(UNITS).unwrap();
+    let x = device.buffer_from(&[1_u32; LEN]).unwrap();
+    let [y, z] = [&share, &rest].map(|device| device.buffer::<u32>(LEN).unwrap());
+    let mut graph = Graph::new(&device);
+    let mut expected = 1_u32;
+    for n in 0..20 {
+        for on in [&share, &device, &rest] {
+            graph.launch(step(n, &x), Range::linear(LEN)).on(on);
+            expected = n.wrapping_mul(expected).wrapping_add(1);
+        }
+        graph.copy(&x, &y);
+        graph.copy(&y, &z);
+        graph.copy(&z, &x);
+    }
+    let exec = graph.finalize().unwrap();
+    block_on(async {
+        exec.submit().await.unwrap();
+        for memory in [&x, &y, &z] {
+            assert_eq!(memory.to_vec().await.unwrap(), [expected; LEN]);
+        }
+    });
+}
+
+/// Kernels are loaded, and graphs are submitted, by several threads at once.
+fn several_threads_use_a_share() {
+    let (share, rest) = Device::open("cuda:0").unwrap().share(UNITS).unwrap();
+    let work = |device: &Device, seed: u32| {
+        let x = device.buffer_from(&[seed; LEN]).unwrap();
+        for n in 0..50 {
+            let mut graph = Graph::new(device);
+            graph.launch(step(n, &x), Range::linear(LEN));
+            graph.launch(step(n + 1, &x), Range::linear(LEN));
+            run(&graph);
+        }
+        let expected = (0..50).fold(seed, |x: u32, n: u32| {
+            n.wrapping_mul(x).wrapping_add(1).wrapping_mul(n + 1).wrapping_add(1)
+        });
+        assert_eq!(block_on(x.to_vec()).unwrap(), [expected; LEN]);
+    };
+    std::thread::scope(|scope| {
+        for seed in 0..8 {
+            let device = if seed % 2 == 0 { &share } else { &rest };
+            scope.spawn(move || work(device, seed));
+        }
+    });
+}
+
+/// Shares are dropped while their work is in flight; others get the multiprocessors.
+fn shares_come_and_go() {
+    let device = Device::open("cuda:0").unwrap();
+    let x = device.buffer::<u32>(LEN).unwrap();
+    for _ in 0..50 {
+        let (share, rest) = device.share(UNITS).unwrap();
+        let submissions: Vec<_> = [&share, &rest]
+            .into_iter()
+            .map(|part| {
+                let mut graph = Graph::new(part);
+                graph.launch(step(1, &x), Range::linear(LEN)).on(part);
+                graph.finalize().unwrap().submit()
+            })
+            .collect();
+        drop((share, rest));
+        block_on(async {
+            for submission in submissions {
+                submission.await.unwrap();
+            }
+        });
+    }
+    assert_eq!(block_on(x.to_vec()).unwrap(), [100; LEN]);
+}
+
+fn impossible_shares_are_refused() {
+    let device = Device::open("cuda:0").unwrap();
+    let units = device.info().compute_units;
+    for none in [0, units, usize::MAX] {
+        assert_eq!(device.share(none).unwrap_err().kind(), ErrorKind::InvalidArgument);
+    }
+    // The driver rounds up, and nothing would be left.
+    if let Err(error) = device.share(units - 1) {
+        assert_eq!(error.kind(), ErrorKind::FeatureNotSupported, "{error}");
+        println!("SHARE of {} of {units}: {error}", units - 1);
+    }
+}
