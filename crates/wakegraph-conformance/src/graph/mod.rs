@@ -32,6 +32,7 @@ mod recording;
 mod rectangles;
 mod refusals;
 mod scratch;
+mod shares;
 mod stream_tasks;
 mod sub_graphs;
 mod updates;
@@ -71,6 +72,7 @@ pub(crate) fn tests() -> impl Iterator<Item = Test> {
         rectangles::TESTS,
         refusals::TESTS,
         scratch::TESTS,
+        shares::TESTS,
         sub_graphs::TESTS,
         updates::TESTS,
     ]

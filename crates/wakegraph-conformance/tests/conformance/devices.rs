@@ -41,6 +41,7 @@ pub(crate) fn variants() -> Vec<Variant> {
             host::open(HostOptions::new().threads(4))?.sub_devices(2.try_into().expect("not 0"))
         }),
         Variant::new("cuda", "0", CUDA, || Ok(vec![backend::open("cuda:0")?])),
+        Variant::new("cuda", "share-and-rest", CUDA_TWICE, || Ok(backend::open("cuda:0")?.share(16)?.into())),
         Variant::new("cuda", "two-devices", CUDA_TWICE, || {
             Ok(vec![backend::open("cuda:0")?, backend::open("cuda:1")?])
         }),
