@@ -432,6 +432,31 @@ fn sub_devices_share_the_threads_out() {
 }
 
 #[test]
+fn a_share_and_the_rest_have_workers_of_their_own() {
+    let device = device(4);
+    let [share, rest] = device.share(1).unwrap();
+    assert_eq!([&share, &rest].map(|part| part.info().compute_units), [1, 3]);
+    assert!(share.info().selector.ends_with("(share of 1)"), "{}", share.info().selector);
+    // While every worker of the rest is busy, the share works.
+    let busy: Vec<_> = (0..3)
+        .map(|_| {
+            let (release, hold) = held();
+            let held = one(&*rest, move || {
+                hold();
+                Ok(())
+            });
+            (start(&*rest, &*held, &*queue(&*rest, QueueOrder::InOrder), &[]), release)
+        })
+        .collect();
+    assert_complete(&*start(&*share, &*one(&*share, || Ok(())), &*queue(&*share, QueueOrder::InOrder), &[]));
+    for (event, release) in busy {
+        assert!(!event.status().is_final());
+        release.open();
+        assert_complete(&*event);
+    }
+}
+
+#[test]
 fn times_of_events_lie_in_order_on_one_clock() {
     let device = device(2);
     let desc = QueueDesc::new(QueueOrder::InOrder).profiling(true);

@@ -114,7 +114,7 @@ setters! { const ClockSample { error: Duration } }
 /// Safe code hands memory to devices and gets it back when they say so:
 /// `wakegraph::Device::from_hal` and all that is built on it. The implementer of the trait
 /// vouches for the [contract](super#what-a-backend-must-provide), all points of it, for the device
-/// and for every queue, event, memory, kernel, command-buffer and sub-device that it makes:
+/// and for every queue, event, memory, kernel, command-buffer, sub-device and share that it makes:
 ///
 /// - memory is valid, zeroed if that was asked for, as long as it says, aligned and where
 ///   [`Memory::host_ptr`] says, until it is dropped: for everything that is enqueued from then on, on this

@@ -23,6 +23,18 @@ fn sub_devices_are_validated_too() {
 }
 
 #[test]
+fn a_share_leaves_compute_units_and_some_devices_have_none() {
+    let this = Fixture::new();
+    for units in [0, 1] {
+        let message = format!("a share of {units} of 0 compute units");
+        refused(this.device.share(units), ErrorKind::InvalidArgument, &message);
+    }
+    let error = this.device.inner().share(1).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::FeatureNotSupported);
+    assert_eq!(error.message(), "devices of the backend 'fake' have no shares of compute units");
+}
+
+#[test]
 fn allocations_have_a_size_within_the_limit() {
     let this = Fixture::new();
     for kind in [MemoryKind::Device, MemoryKind::Host] {
