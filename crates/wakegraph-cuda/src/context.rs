@@ -114,9 +114,14 @@ impl CudaContext {
     /// has bound the context.
     pub(super) fn load<T>(&self, load: impl FnOnce() -> Result<T, CudaFailure>) -> Result<T, CudaFailure> {
         let Some(green) = &self.green else { return load() };
-        let context = green.context.lock();
-        let _current = enter(self.driver, *context)?;
+        let _alone = green.alone.lock();
+        let _current = enter(self.driver, green.context)?;
         load()
+    }
+
+    /// The context of a graph's nodes, which is that of their kernels: all nodes in a conditional have one.
+    pub(super) fn of_nodes(&self) -> CUcontext {
+        self.green.as_ref().map_or(self.raw, |green| green.context)
     }
 
     /// A context that the application has created, and that lives as long as `keep_alive`.

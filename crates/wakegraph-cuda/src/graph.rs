@@ -239,12 +239,12 @@ impl<'a> GraphBody<'a> {
                 })
             }
             NewNode::Copy(copy) => {
-                let (params, context) = (&copy_params(copy), self.context.raw);
+                let (params, context) = (&copy_params(copy), self.context.of_nodes());
                 // SAFETY: as above.
                 unsafe { call!(driver, cuGraphAddMemcpyNode(place, graph, before, count, params, context)) }
             }
             NewNode::Fill(fill) => {
-                let (params, context) = (&fill_params(fill), self.context.raw);
+                let (params, context) = (&fill_params(fill), self.context.of_nodes());
                 // SAFETY: as above.
                 unsafe { call!(driver, cuGraphAddMemsetNode(place, graph, before, count, params, context)) }
             }
@@ -270,7 +270,7 @@ impl<'a> GraphBody<'a> {
         let create = self.context.driver.cuGraphConditionalHandleCreate.ok_or_else(|| missing(CALL))?;
         let mut handle = 0;
         // SAFETY: graph and context are alive; the pointer is valid for a number.
-        let code = unsafe { create(&raw mut handle, self.raw, self.context.raw, 0, 0) };
+        let code = unsafe { create(&raw mut handle, self.raw, self.context.of_nodes(), 0, 0) };
         outcome(CALL, code)?;
         Ok(handle)
     }
@@ -293,7 +293,7 @@ impl<'a> GraphBody<'a> {
                 type_: kind,
                 size: bodies as u32,
                 phGraph_out: ptr::null_mut(),
-                ctx: self.context.raw,
+                ctx: self.context.of_nodes(),
             },
             reserved1: [0; 25],
             reserved2: 0,
@@ -347,7 +347,7 @@ impl CudaGraphExec {
     /// Changes a copy node of one row for later launches. The driver changes no others.
     pub(super) fn set_copy(&mut self, node: GraphNode, copy: &CopyBox) -> Result<(), CudaFailure> {
         let (exec, node) = (self.part_of(node), node.raw);
-        let (context, params) = (exec.context().raw, copy_params(copy));
+        let (context, params) = (exec.context().of_nodes(), copy_params(copy));
         let params = &raw const params;
         // SAFETY: the node is of the graph that this was made from; the parameters are complete,
         // and copied.

@@ -23,8 +23,9 @@ use super::sys::{
 #[derive(Debug)]
 pub(super) struct GreenContext {
     raw: CUgreenCtx,
-    /// The handle under which it becomes current, on the thread that holds the lock.
-    pub(super) context: Mutex<CUcontext>,
+    /// The same as a context, which becomes current on the thread that holds the lock.
+    pub(super) context: CUcontext,
+    pub(super) alone: Mutex<()>,
     pub(super) multiprocessors: Multiprocessors,
 }
 
@@ -84,7 +85,7 @@ impl GreenContext {
         unsafe { call_newer!(driver, cuGreenCtxCreate(&raw mut raw, desc, device, flags)) }?;
         // SAFETY: the green context has just been made; the place is valid.
         let converted = unsafe { call_newer!(driver, cuCtxFromGreenCtx(&raw mut context, raw)) };
-        let green = Self { raw, context: Mutex::new(context), multiprocessors };
+        let green = Self { raw, context, alone: Mutex::default(), multiprocessors };
         match converted {
             Ok(()) => Ok(green),
             Err(failure) => green.destroy(driver).and(Err(failure)),
@@ -98,7 +99,7 @@ impl GreenContext {
         place: *mut CUstream,
         priority: c_int,
     ) -> Result<(), CudaFailure> {
-        let (_alone, flags) = (self.context.lock(), CU_STREAM_NON_BLOCKING);
+        let (_alone, flags) = (self.alone.lock(), CU_STREAM_NON_BLOCKING);
         // SAFETY: the green context is alive; the caller gives the place.
         unsafe { call_newer!(driver, cuGreenCtxStreamCreate(place, self.raw, flags, priority)) }
     }

@@ -72,7 +72,12 @@ fn main() -> ExitCode {
 }
 
 fn block_on<T>(future: impl Future<Output = T>) -> T {
-    tokio::runtime::Builder::new_multi_thread().worker_threads(2).build().unwrap().block_on(future)
+    tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(2)
+        .enable_all()
+        .build()
+        .unwrap()
+        .block_on(future)
 }
 
 fn range() -> Range {
@@ -126,7 +131,11 @@ fn ways(device: &Device) -> Vec<(&'static str, BTreeSet<usize>)> {
     // The function lives until the end of this call, after all runs.
     let foreign = Foreign(function.cu_function());
     let mut ways = Vec::new();
-    let mut way = |name, launch: &dyn Fn(&Buffer<u32>)| ways.push((name, used(device, launch)));
+    let mut way = |name, launch: &dyn Fn(&Buffer<u32>)| {
+        let used = used(device, launch);
+        println!("SHARE {}: {name}: {} multiprocessors", device.selector(), used.len());
+        ways.push((name, used));
+    };
     way("graph", &|counts| {
         let mut graph = Graph::new(device);
         graph.launch(count(CYCLES, counts), range());
@@ -147,15 +156,6 @@ fn ways(device: &Device) -> Vec<(&'static str, BTreeSet<usize>)> {
             exec.update_from(&of(counts)).await.unwrap();
             exec.submit().await.unwrap();
         });
-    });
-    way("loop", &|counts| {
-        let flag = device.buffer_from(&[1_u32]).unwrap();
-        let mut body = Graph::new(device);
-        body.launch(count(CYCLES, counts), range());
-        body.fill(&flag, 0_u32);
-        let mut graph = Graph::new(device);
-        graph.while_nonzero(&flag, &body);
-        run(&graph);
     });
     way("single command", &|counts| {
         let queue = device.queue().unwrap();
@@ -183,6 +183,15 @@ fn ways(device: &Device) -> Vec<(&'static str, BTreeSet<usize>)> {
         };
         run(&graph);
     });
+    way("loop", &|counts| {
+        let flag = device.buffer_from(&[1_u32]).unwrap();
+        let mut body = Graph::new(device);
+        body.launch(count(CYCLES, counts), range());
+        body.fill(&flag, 0_u32);
+        let mut graph = Graph::new(device);
+        graph.while_nonzero(&flag, &body);
+        run(&graph);
+    });
     ways
 }
 
@@ -191,15 +200,7 @@ fn every_launch_keeps_to_the_share() {
     let (share, rest) = device.share(UNITS).unwrap();
     let units = |device: &Device| device.info().compute_units;
     assert!(units(&share) >= UNITS && units(&share) + units(&rest) <= units(&device));
-    let [all, of_share, of_rest] = [&device, &share, &rest].map(ways);
-    for ((name, all), ((_, share_used), (_, rest_used))) in all.iter().zip(of_share.iter().zip(&of_rest)) {
-        println!(
-            "SHARE {name}: {} multiprocessors; share {}, rest {}",
-            all.len(),
-            share_used.len(),
-            rest_used.len()
-        );
-    }
+    let [_, of_share, of_rest] = [&device, &share, &rest].map(ways);
     let ours: BTreeSet<_> = of_share.iter().flat_map(|(_, used)| used).collect();
     let others: BTreeSet<_> = of_rest.iter().flat_map(|(_, used)| used).collect();
     assert_eq!(ours.len(), units(&share), "{of_share:?}");
