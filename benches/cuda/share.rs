@@ -1,5 +1,5 @@
-//! A small graph beside long kernels: on a share of the multiprocessors with the long kernels on the rest, and
-//! with both on the whole device.
+//! A small graph beside long kernels: on a share of the multiprocessors with the long kernels on the rest,
+//! and with both on the whole device.
 
 use std::collections::VecDeque;
 use std::sync::Arc;

@@ -110,8 +110,8 @@ impl CudaContext {
         }
     }
 
-    /// Calls `load`, which loads code: on a share, its functions keep to the share's multiprocessors. The caller
-    /// has bound the context.
+    /// Calls `load`, which loads code: on a share, its functions keep to the share's multiprocessors. The
+    /// caller has bound the context.
     pub(super) fn load<T>(&self, load: impl FnOnce() -> Result<T, CudaFailure>) -> Result<T, CudaFailure> {
         let Some(green) = &self.green else { return load() };
         let _alone = green.alone.lock();

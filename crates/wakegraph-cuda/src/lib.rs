@@ -4,7 +4,8 @@
 //!
 //! | contract | here |
 //! |---|---|
-//! | device | the primary context of a device, or one of the application's, bound for each call; a share also has a green context |
+//! | device | the primary context of a device, or one of the application's, bound for each call |
+//! | share of a device | a green context beside the primary one |
 //! | memory | from a pool, in the order of a stream, or pinned host memory; in one address space |
 //! | kernel | a module and its function: cubin, PTX, or C that NVRTC, if it is there, compiles |
 //! | command-buffer | a graph of explicit nodes, mostly in one part, instantiated at finalize |

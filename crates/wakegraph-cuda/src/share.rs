@@ -1,11 +1,11 @@
 //! Shares of a device's multiprocessors: green contexts (CUDA 12.4).
 //!
-//! A kernel keeps to the multiprocessors of a green context if its function was loaded while the green context
-//! was current, or if it was launched or captured on a stream of the green context (measured on an H200).
-//! Everything else, such as memory, events and graphs, belongs to the primary context.
+//! A kernel keeps to the multiprocessors of a green context if its function was loaded while the green
+//! context was current, or if it was launched or captured on a stream of the green context (measured on an
+//! H200). Everything else, such as memory, events and graphs, belongs to the primary context.
 //!
-//! The driver asks that a green context is current on one thread at a time. So it is current only while code is
-//! loaded, under a lock. For every other call the primary context is.
+//! The driver asks that a green context is current on one thread at a time. So it is current only while
+//! code is loaded, under a lock. For every other call the primary context is.
 #![expect(unsafe_code, reason = "calls the driver")]
 
 use std::ffi::c_int;
@@ -60,9 +60,8 @@ impl Multiprocessors {
             Err(error) if error.kind() == ErrorKind::FeatureNotSupported => Err(error),
             outcome => {
                 let why = format!("the driver does not divide {} multiprocessors at {count}", self.count());
-                let error = Error::new(ErrorKind::FeatureNotSupported, why).help(
-                    "ask for a multiple of 8 that leaves as many (of 2 before compute capability 9.0, at least 4)",
-                );
+                let error = Error::new(ErrorKind::FeatureNotSupported, why)
+                    .help("ask for a multiple of 8 (of 2 before compute capability 9.0) that leaves some");
                 Err(outcome.err().into_iter().fold(error, Error::caused_by))
             }
         }

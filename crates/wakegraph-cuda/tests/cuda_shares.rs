@@ -1,5 +1,5 @@
-//! Devices with a share of a GPU's multiprocessors: a kernel asks on which one it runs. Without a device, or with
-//! a driver that has no shares, the tests are ignored by name.
+//! Devices with a share of a GPU's multiprocessors: a kernel asks on which one it runs. Without a device, or
+//! with a driver that has no shares, the tests are ignored by name.
 #![expect(unsafe_code, reason = "declares device code, and launches kernels of cudarc")]
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 #![allow(clippy::print_stdout, reason = "prints what it has counted")]
@@ -20,7 +20,7 @@ kernel! {
     /// Counts the work-groups of each multiprocessor, and keeps the multiprocessor for so many cycles.
     fn count(cycles: u32, counts: &mut [u32]) {
         range: |_, counts| if counts.len() < MOST { 0 } else { usize::MAX },
-        // SAFETY: there are fewer multiprocessors than elements, which work-items change by atomic operations.
+        // SAFETY: there are fewer multiprocessors than elements, which work-items change atomically.
         ptx: unsafe { include_str!("multiprocessor.ptx") },
     }
 }

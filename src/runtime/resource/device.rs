@@ -243,17 +243,17 @@ impl Device {
         Ok(self.inner.hal.sub_devices(count)?.into_iter().map(Self::validated).collect())
     }
 
-    /// Divides the compute units between two devices: a share with at least `units` of them, and the rest. Work
-    /// on the one never takes a unit of the other, so what has to be answered soon runs on the share, and long
-    /// work beside it on the rest.
+    /// Divides the compute units between two devices: a share with at least `units` of them, and the rest.
+    /// Kernels of the one never take a unit of the other, so what has to be answered soon runs on the share,
+    /// and long work beside it on the rest.
     ///
     /// The driver may round up: CUDA to multiples of 8 multiprocessors on an H100 or H200.
-    /// [`info().compute_units`](DeviceInfo::compute_units) says how many each device has. This device stays as it
-    /// is, and its kernels run on all units, also on those of the share. The rest can be divided again.
+    /// [`info().compute_units`](DeviceInfo::compute_units) says how many each device has. This device stays
+    /// as it is, and its kernels run on all units, also on those of the share. The rest can be divided again.
     ///
-    /// On CUDA, all of them are the same memory: a kernel of one may use the buffers of another. On OpenCL, the
-    /// share and the rest have their memory in common, and copies between them and this device go through the
-    /// host. On the host, both have workers of their own, and this device keeps its own.
+    /// On CUDA, all of them have the same memory: a kernel of one may use the buffers of another. On OpenCL,
+    /// the share and the rest have their memory in common, and copies between them and this device go through
+    /// the host. On the host, both have workers of their own, and this device keeps its own.
     ///
     /// ```
     /// use wakegraph::Device;
@@ -267,8 +267,8 @@ impl Device {
     ///
     /// # Errors
     /// [`InvalidArgument`](ErrorKind::InvalidArgument) for no units, and for as many as there are or more;
-    /// [`FeatureNotSupported`](ErrorKind::FeatureNotSupported) on Level Zero and HIP, with CUDA drivers before
-    /// 12.4, and where the driver cannot divide the units so; the driver's.
+    /// [`FeatureNotSupported`](ErrorKind::FeatureNotSupported) on Level Zero and HIP, with CUDA drivers
+    /// before 12.4, and where the driver cannot divide the units so; the driver's.
     pub fn share(&self, units: usize) -> Result<(Self, Self)> {
         let [share, rest] = self.observe(self.inner.hal.share(units))?.map(Self::validated);
         Ok((share, rest))

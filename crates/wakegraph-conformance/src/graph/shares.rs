@@ -1,5 +1,5 @@
-//! Devices with a share of another's compute units: graphs on a share, on the rest and on the device compute the
-//! same, also in one graph.
+//! Devices with a share of another's compute units: graphs on a share, on the rest and on the device compute
+//! the same, also in one graph.
 
 use wakegraph::{Buffer, Device, ErrorKind, ExecutableGraph, Graph, Range};
 
@@ -7,7 +7,7 @@ use crate::kernels::mix;
 use crate::suite::{Need, Setup, lacks, tests};
 
 tests!("graph/shares":
-    &[] => [impossible_shares_are_refused],
+    &[] => [shares_have_units_of_their_own_or_are_refused],
     &[Need::Results] => [graphs_run_beside_the_device, one_graph_spans_device_and_shares]);
 
 const LEN: usize = 1000;
@@ -19,25 +19,30 @@ fn shared(setup: &Setup) -> Option<(Device, Device)> {
         lacks("a second compute unit");
         return None;
     }
-    let (share, rest) = match device.share(1) {
-        Ok(parts) => parts,
+    device.share(1).inspect_err(|_| lacks("shares of compute units")).ok()
+}
+
+fn shares_have_units_of_their_own_or_are_refused(setup: &Setup) {
+    let device = setup.device();
+    let units = device.info().compute_units;
+    for none in [0, units, usize::MAX] {
+        assert_eq!(device.share(none).unwrap_err().kind(), ErrorKind::InvalidArgument);
+    }
+    if units < 2 {
+        return;
+    }
+    match device.share(1) {
+        Ok((share, rest)) => {
+            let [of_share, of_rest] = [&share, &rest].map(|device| device.info().compute_units);
+            assert!(of_share >= 1 && of_rest >= 1 && of_share + of_rest <= units);
+            assert!(share != rest && share != *device && share.selector() != rest.selector());
+            assert!(share.selector().starts_with(device.selector()), "{}", share.selector());
+        }
         Err(error) => {
             assert_eq!(error.kind(), ErrorKind::FeatureNotSupported, "{error}");
             assert!(error.to_string().contains(device.selector()), "{error}");
-            lacks("shares of compute units");
-            return None;
+            assert!(error.to_string().contains(device.info().backend), "{error}");
         }
-    };
-    let [units, of_share, of_rest] = [device, &share, &rest].map(|device| device.info().compute_units);
-    assert!(of_share >= 1 && of_rest >= 1 && of_share + of_rest <= units);
-    assert!(share != rest && share != *device && share.selector() != rest.selector());
-    Some((share, rest))
-}
-
-fn impossible_shares_are_refused(setup: &Setup) {
-    let device = setup.device();
-    for none in [0, device.info().compute_units, usize::MAX] {
-        assert_eq!(device.share(none).unwrap_err().kind(), ErrorKind::InvalidArgument);
     }
 }
 

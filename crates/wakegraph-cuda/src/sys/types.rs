@@ -280,7 +280,7 @@ impl CUgraphEdgeData {
     pub(crate) const PROGRAMMATIC: Self = Self { from_port: 1, to_port: 0, type_: 1, reserved: [0; 5] };
 }
 
-/// Resources of a device; here always multiprocessors. Newer versions have a pointer at the end, and are as long.
+/// Resources of a device; here always multiprocessors. Newer versions end in a pointer, and are as long.
 #[repr(C, align(8))]
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct CUdevResource {
