@@ -107,7 +107,7 @@ pub mod interop {
 
     pub use wakegraph_hal::{NativeMemory, NativeStream, UsmPointer};
 
-    pub use crate::runtime::{HostSource, Loan, NativeAccess, NativeEvent};
+    pub use crate::runtime::{HostSource, Loan, NativeAccess, NativeAccesses, NativeEvent};
 }
 
 pub mod memory {

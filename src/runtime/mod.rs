@@ -36,7 +36,7 @@ mod update;
 pub use builder::command_group::{CommandGroup, CommandGroupBuilder};
 pub use builder::node::NodeBuilder;
 pub use builder::parameter::{AnyParam, DynamicParam, ParamValue};
-pub use builder::{Graph, NativeAccess};
+pub use builder::{Graph, NativeAccess, NativeAccesses};
 pub(crate) use completion::tasks::{on_thread, take_turn};
 pub use completion::tuning::WakePolicy;
 pub(crate) use execution::deadline;

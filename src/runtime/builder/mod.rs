@@ -28,7 +28,7 @@ use std::fmt;
 use std::panic::Location;
 use std::sync::Arc;
 
-pub use native::NativeAccess;
+pub use native::{NativeAccess, NativeAccesses};
 use smallvec::SmallVec;
 use wakegraph_hal::{
     Access, AccessMode, CommandKind, DeviceId, Error, ErrorKind, KindPlace, MemoryKind, Range, Result,

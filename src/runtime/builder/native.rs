@@ -17,6 +17,39 @@ use crate::runtime::resource::device::Device;
 use crate::runtime::resource::memory_arg::{MemoryArg, Operand};
 use crate::runtime::resource::scratch::{self, ScratchMemory};
 
+/// Accesses of a [native command](Graph::native): an array, whose pointers the closure gets as an array, or a
+/// vector, where their number is known at run time.
+pub trait NativeAccesses: AsRef<[NativeAccess]> + sealed::Accesses {
+    /// The addresses and lengths of the memory, in the order of the accesses.
+    type Pointers;
+
+    #[doc(hidden)]
+    fn pointers(pointers: Vec<UsmPointer>) -> Result<Self::Pointers>;
+}
+
+mod sealed {
+    pub trait Accesses {}
+}
+
+impl<const N: usize> sealed::Accesses for [NativeAccess; N] {}
+impl sealed::Accesses for Vec<NativeAccess> {}
+
+impl<const N: usize> NativeAccesses for [NativeAccess; N] {
+    type Pointers = [UsmPointer; N];
+
+    fn pointers(pointers: Vec<UsmPointer>) -> Result<[UsmPointer; N]> {
+        pointers.try_into().map_err(|_| Error::new(ErrorKind::Bug, "as many addresses as buffers"))
+    }
+}
+
+impl NativeAccesses for Vec<NativeAccess> {
+    type Pointers = Vec<UsmPointer>;
+
+    fn pointers(pointers: Vec<UsmPointer>) -> Result<Vec<UsmPointer>> {
+        Ok(pointers)
+    }
+}
+
 /// Access of a [native command](Graph::native) or a [stream task](Graph::stream_task) to a buffer.
 #[derive(Clone, Debug)]
 pub struct NativeAccess {
@@ -101,20 +134,22 @@ impl Graph {
     /// before the closure returns. The closure keeps neither the stream nor the addresses, makes no
     /// call that waits for the device, and leaves the stream and the current context as they were.
     #[track_caller]
-    pub unsafe fn native<const N: usize>(
+    pub unsafe fn native<A: NativeAccesses>(
         &mut self,
         name: impl Into<Arc<str>>,
-        accesses: [NativeAccess; N],
-        closure: impl Fn(&NativeStream<'_>, [UsmPointer; N]) -> Result<()> + Send + Sync + 'static,
+        accesses: A,
+        closure: impl Fn(&NativeStream<'_>, A::Pointers) -> Result<()> + Send + Sync + 'static,
     ) -> NodeBuilder<'_> {
         let name: Arc<str> = name.into();
-        let views = accesses.each_ref().map(|access| access.view.clone());
-        let command = memory_of(CommandKind::Native, &accesses).map(|memory| {
-            let run = move |stream: &NativeStream<'_>| closure(stream, addresses(&views)?);
+        let accesses = accesses.as_ref();
+        let views: Vec<View> = accesses.iter().map(|access| access.view.clone()).collect();
+        let command = memory_of(CommandKind::Native, accesses).map(|memory| {
+            let pointers = move || views.iter().map(memory_command::usm).collect::<Result<_>>();
+            let run = move |stream: &NativeStream<'_>| closure(stream, A::pointers(pointers()?)?);
             // SAFETY: passed on to the caller.
             hal::Command::Native(unsafe { hal::NativeCommand::new(name.clone(), memory, run) })
         });
-        self.add_native(CommandKind::Native, &accesses, command).name(&*name)
+        self.add_native(CommandKind::Native, accesses, command).name(&*name)
     }
 
     /// Adds a native command or a stream task.
@@ -160,12 +195,4 @@ pub(super) fn memory_of(kind: CommandKind, accesses: &[NativeAccess]) -> Result<
     }
     accesses.iter().try_for_each(|access| access.view.check_mode(access.mode))?;
     views.filter(|view| !view.is_raw()).map(View::to_hal).collect()
-}
-
-fn addresses<const N: usize>(views: &[View; N]) -> Result<[UsmPointer; N]> {
-    let mut all = Vec::with_capacity(N);
-    for view in views {
-        all.push(memory_command::usm(view)?);
-    }
-    all.try_into().map_err(|_| Error::new(ErrorKind::Bug, "as many addresses as buffers"))
 }

@@ -92,7 +92,7 @@ setters! {
         manual: bool,
         /// Maximum time between the readings of the device's clock and the host's.
         clock_error: Duration,
-        /// Whether the device can wait for events of other such devices.
+        /// Whether the device can wait for events of other such devices, and use their memory.
         peers: bool,
         /// The largest work-group of kernels, where that is less than the device's.
         kernel_work_group: usize,
