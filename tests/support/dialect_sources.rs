@@ -8,7 +8,7 @@ use wakegraph::hal::{Param, ParamKind, dialect};
 use wakegraph::memory::AccessMode;
 
 /// Where kernels are: in files of their own, and in Rust's string literals.
-const FOLDERS: [&str; 9] = [
+const FOLDERS: [&str; 10] = [
     "examples",
     "tests",
     "benches",
@@ -17,6 +17,7 @@ const FOLDERS: [&str; 9] = [
     "crates/wakegraph-hip/src",
     "crates/wakegraph-hip/tests",
     "crates/wakegraph-level-zero/tests",
+    "crates/wakegraph-nccl/tests",
     "crates/wakegraph-opencl/tests",
 ];
 

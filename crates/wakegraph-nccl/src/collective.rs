@@ -1,0 +1,205 @@
+//! The collectives: what they need of their buffers, and NCCL's call of each.
+#![expect(unsafe_code, reason = "calls NCCL")]
+
+use std::ffi::{c_int, c_void};
+
+use wakegraph::interop::UsmPointer;
+use wakegraph::{Buffer, Error, ErrorKind, Result};
+
+use crate::element::{Element, Reduction};
+use crate::sys::{Functions, Handle, call};
+
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Collective {
+    AllReduce(Reduction),
+    ReduceScatter(Reduction),
+    AllGather,
+    /// From the rank with this number.
+    Broadcast(usize),
+}
+
+/// A collective over buffers that fit.
+#[derive(Debug)]
+pub(crate) struct Operation {
+    collective: Collective,
+    ranks: usize,
+    /// Number of elements as NCCL counts them: of the smaller side.
+    count: usize,
+    size: usize,
+    data_type: c_int,
+}
+
+impl Collective {
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Self::AllReduce(_) => "all-reduce",
+            Self::ReduceScatter(_) => "reduce-scatter",
+            Self::AllGather => "all-gather",
+            Self::Broadcast(_) => "broadcast",
+        }
+    }
+
+    /// The length of each output for inputs of this length.
+    fn output_len(self, input_len: usize, ranks: usize) -> Option<usize> {
+        match self {
+            Self::AllReduce(_) | Self::Broadcast(_) => Some(input_len),
+            Self::ReduceScatter(_) => input_len.is_multiple_of(ranks).then_some(input_len / ranks),
+            Self::AllGather => input_len.checked_mul(ranks),
+        }
+    }
+}
+
+impl Operation {
+    /// The collective over these buffers, one for each of the devices, or the root's alone as the input of a
+    /// broadcast.
+    ///
+    /// # Errors
+    /// [`InvalidArgument`](ErrorKind::InvalidArgument) for buffers that do not fit.
+    pub(crate) fn new<T: Element>(
+        collective: Collective,
+        devices: &[&str],
+        inputs: &[&Buffer<T>],
+        outputs: &[&Buffer<T>],
+    ) -> Result<Self> {
+        let invalid = |why: String| Err(Error::new(ErrorKind::InvalidArgument, why));
+        let name = collective.name();
+        let input_devices = match collective {
+            Collective::Broadcast(root) if root >= devices.len() => {
+                return invalid(format!(
+                    "there is no rank {root} to broadcast from: there are {}",
+                    devices.len()
+                ));
+            }
+            Collective::Broadcast(root) => &devices[root..=root],
+            _ => devices,
+        };
+        let Some(input_len) = inputs.first().map(|input| input.len()) else {
+            return invalid(format!("{name} of no buffers"));
+        };
+        let Some(output_len) = collective.output_len(input_len, devices.len()) else {
+            return invalid(format!("{name}: {input_len} elements do not divide by {} ranks", devices.len()));
+        };
+        for (what, buffers, devices, len) in
+            [("input", inputs, input_devices, input_len), ("output", outputs, devices, output_len)]
+        {
+            if buffers.len() != devices.len() {
+                let (there, needed) = (buffers.len(), devices.len());
+                return invalid(format!("{name} has {there} {what}s, and needs {needed}, one for each rank"));
+            }
+            for (index, (buffer, device)) in buffers.iter().zip(devices).enumerate() {
+                let (found, on) = (buffer.len(), buffer.device().selector());
+                if on != *device {
+                    return invalid(format!(
+                        "{what} {index} of {name} is on {on}, and has to be on {device}"
+                    ));
+                }
+                if found != len {
+                    return invalid(format!(
+                        "{what} {index} of {name} ({device}) has {found} elements, and needs {len}"
+                    ));
+                }
+            }
+        }
+        let count = input_len.min(output_len);
+        let (ranks, size, data_type) = (devices.len(), size_of::<T>(), T::TYPE);
+        Ok(Self { collective, ranks, count, size, data_type })
+    }
+
+    /// Calls NCCL for one rank. `pointers` are those of all outputs, and of all inputs after them.
+    ///
+    /// # Safety
+    /// The communicator and the stream are live, and of this rank.
+    pub(crate) unsafe fn call(
+        &self,
+        functions: &Functions,
+        rank: usize,
+        pointers: &[UsmPointer],
+        communicator: Handle,
+        stream: Handle,
+    ) -> Result<()> {
+        let (outputs, inputs) = pointers.split_at(self.ranks);
+        let output = outputs[rank].address();
+        let input = match self.collective {
+            Collective::Broadcast(root) if root == rank => inputs[0].address(),
+            // NCCL does not look at it.
+            Collective::Broadcast(_) => output,
+            _ => inputs[rank].address(),
+        };
+        self.check_overlap(rank, input, output)?;
+        let from: *const c_void = std::ptr::with_exposed_provenance(input);
+        let to: *mut c_void = std::ptr::with_exposed_provenance_mut(output);
+        let (count, of) = (self.count, self.data_type);
+        match self.collective {
+            Collective::AllReduce(by) => {
+                // SAFETY: both have so many elements on the rank's device; the rest is the caller's.
+                unsafe {
+                    call!(functions, ncclAllReduce(from, to, count, of, by.number(), communicator, stream))
+                }
+            }
+            Collective::ReduceScatter(by) => {
+                // SAFETY: as above, and the input has as many for each rank.
+                unsafe {
+                    call!(
+                        functions,
+                        ncclReduceScatter(from, to, count, of, by.number(), communicator, stream)
+                    )
+                }
+            }
+            Collective::AllGather => {
+                // SAFETY: as above, and the output has as many for each rank.
+                unsafe { call!(functions, ncclAllGather(from, to, count, of, communicator, stream)) }
+            }
+            Collective::Broadcast(root) => {
+                // SAFETY: as above. The root is one of the ranks, of which there are few.
+                unsafe {
+                    call!(functions, ncclBroadcast(from, to, count, of, root as c_int, communicator, stream))
+                }
+            }
+        }
+    }
+
+    /// NCCL reads and writes the same memory only where an element of the input lies where the rank's element
+    /// of the output does.
+    fn check_overlap(&self, rank: usize, input: usize, output: usize) -> Result<()> {
+        let (bytes, all) = (self.count * self.size, self.count * self.size * self.ranks);
+        let (input_len, output_len, in_place) = match self.collective {
+            Collective::AllReduce(_) | Collective::Broadcast(_) => (bytes, bytes, input == output),
+            Collective::ReduceScatter(_) => (all, bytes, output == input + rank * bytes),
+            Collective::AllGather => (bytes, all, input == output + rank * bytes),
+        };
+        let is_apart = input + input_len <= output || output + output_len <= input;
+        if is_apart || in_place {
+            return Ok(());
+        }
+        let why = format!("input and output of rank {rank} overlap");
+        let help = match self.collective {
+            Collective::AllReduce(_) | Collective::Broadcast(_) => "they may be one buffer, or lie apart",
+            _ => "the smaller may be the rank's part of the larger, or they lie apart",
+        };
+        Err(Error::new(ErrorKind::InvalidArgument, why).help(help))
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
+mod tests {
+    use super::*;
+
+    fn overlap(collective: Collective, rank: usize, input: usize, output: usize) -> bool {
+        let operation = Operation { collective, ranks: 2, count: 4, size: 2, data_type: 0 };
+        operation.check_overlap(rank, input, output).is_err()
+    }
+
+    #[test]
+    fn only_memory_in_place_may_be_both_read_and_written() {
+        let sum = Collective::AllReduce(Reduction::Sum);
+        assert!(!overlap(sum, 0, 64, 64) && !overlap(sum, 0, 64, 72) && !overlap(sum, 0, 72, 64));
+        assert!(overlap(sum, 0, 64, 66) && overlap(sum, 0, 66, 64));
+        let gather = Collective::AllGather;
+        assert!(!overlap(gather, 1, 72, 64) && !overlap(gather, 1, 80, 64) && !overlap(gather, 1, 56, 64));
+        assert!(overlap(gather, 1, 64, 64) && overlap(gather, 0, 72, 64));
+        let scatter = Collective::ReduceScatter(Reduction::Max);
+        assert!(!overlap(scatter, 1, 64, 72) && !overlap(scatter, 0, 64, 80));
+        assert!(overlap(scatter, 0, 64, 72) && overlap(scatter, 0, 64, 66));
+    }
+}

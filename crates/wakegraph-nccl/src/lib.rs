@@ -1,0 +1,217 @@
+//! NCCL's collectives as nodes of a graph: all-reduce, all-gather, reduce-scatter and broadcast over the CUDA
+//! devices of one process, a buffer on each.
+//!
+//! ```no_run
+//! use wakegraph::{Device, Graph};
+//! use wakegraph_nccl::{Communicator, Reduction};
+//!
+//! # #[tokio::main(flavor = "current_thread")]
+//! # async fn main() -> wakegraph::Result<()> {
+//! let devices = [Device::open("cuda:0")?, Device::open("cuda:1")?];
+//! let sums = [devices[0].buffer_from(&[1.0f32; 1000])?, devices[1].buffer_from(&[2.0f32; 1000])?];
+//! let nccl = Communicator::new(&devices)?;
+//!
+//! let mut graph = Graph::new(&devices[0]);
+//! nccl.all_reduce(&mut graph, Reduction::Sum, &sums, &sums);
+//! graph.finalize()?.submit().await?;
+//! assert_eq!(sums[1].to_vec().await?, [3.0; 1000]);
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! A collective is one node, on the device of the first rank. At finalize, NCCL is called once for each rank,
+//! all in one group, while streams of all devices are captured into one graph of the driver, so one launch
+//! starts all ranks. What is done with the node, its submission, its cancellation or its failure, is done with
+//! all ranks.
+//!
+//! # Why ranks do not wait for each other forever
+//! NCCL's kernels wait on their GPUs for those of the other ranks. They hang where some rank never starts, or
+//! where two GPUs start two collectives in different orders. Neither can be written with this crate:
+//!
+//! - All ranks of a collective start by one launch, behind all that the node comes after on any device. So a
+//!   node before it that fails or is cancelled keeps all of them from starting, and no rank is enqueued before
+//!   something that another rank waits for.
+//! - Every collective declares to write one word on each of its devices, the same for all communicators. So
+//!   nodes and submissions that share a device are ordered as all that write the same memory are, in one
+//!   order for all devices, whatever graph, thread or communicator they are of.
+//!
+//! NCCL's documentation advises against capturing several GPUs in one process, since the launch of one rank's
+//! graph may block that of the next. Here there is one launch. Calls of NCCL by other libraries in the process
+//! are not ordered against these.
+//!
+//! # What it needs
+//! - NCCL 2.20 or newer as `libnccl.so.2`, which is loaded at run time.
+//! - Devices that can access each other's memory, where there are several, all opened by
+//!   [`Device::open`](wakegraph::Device::open).
+//! - `NCCL_NVLS_ENABLE` in the environment, where there are several devices: 0 leaves NVLink's multicast off,
+//!   which is the safe choice on machines that others share; 2 is NCCL's default.
+//!
+//! Conditionals and loops that a device decides about refuse nodes of several devices.
+
+mod clique;
+mod collective;
+mod element;
+mod sys;
+#[cfg(test)]
+mod tests;
+
+use std::borrow::Borrow;
+use std::fmt::{self, Debug};
+use std::sync::Arc;
+
+pub use element::{Element, Reduction};
+use wakegraph::interop::{NativeAccess, NativeStream, UsmPointer};
+use wakegraph::{Buffer, Device, Error, ErrorKind, Graph, NodeBuilder, Result};
+
+use crate::clique::Clique;
+use crate::collective::{Collective, Operation};
+use crate::sys::Functions;
+
+/// NCCL's communicators of some devices, which are its ranks in their order. Clones are handles to the same.
+///
+/// Graphs and executables keep it. When nothing does any more, a thread destroys it.
+#[derive(Clone)]
+pub struct Communicator(Arc<Clique>);
+
+impl Communicator {
+    /// Connects the devices.
+    ///
+    /// This takes a second or so, and waits for the devices: call it where a thread may block.
+    ///
+    /// # Errors
+    /// [`Unavailable`](ErrorKind::Unavailable) where NCCL is missing or too old;
+    /// [`InvalidArgument`](ErrorKind::InvalidArgument) for no devices, for devices other than CUDA's, for the
+    /// same twice, and for several without `NCCL_NVLS_ENABLE` in the environment;
+    /// [`Driver`](ErrorKind::Driver) where NCCL fails.
+    pub fn new(devices: &[Device]) -> Result<Self> {
+        let invalid = |why: String| Error::new(ErrorKind::InvalidArgument, why);
+        if devices.is_empty() {
+            return Err(invalid("a communicator of no devices".into()));
+        }
+        for (index, device) in devices.iter().enumerate() {
+            if devices[..index].iter().any(|other| other.selector() == device.selector()) {
+                return Err(invalid(format!("{} would be two ranks, which NCCL refuses", device.selector())));
+            }
+        }
+        if devices.len() > 1 && std::env::var_os("NCCL_NVLS_ENABLE").is_none() {
+            let why = "NCCL_NVLS_ENABLE is not set, and NCCL would use NVLink's multicast where it can";
+            return Err(invalid(why.into())
+                .help("set it before the program starts: to 0 for no multicast, or to 2, NCCL's default"));
+        }
+        Ok(Self(Arc::new(Clique::new(Functions::load()?, devices)?)))
+    }
+
+    /// The devices, in the order of the ranks.
+    pub fn devices(&self) -> &[Device] {
+        &self.0.devices
+    }
+
+    /// Adds a node that writes the reduction of all inputs, element by element, to each output.
+    ///
+    /// Buffers are in the order of the ranks, all of one length. An output may be the rank's input.
+    ///
+    /// # Errors
+    /// At finalize: [`InvalidArgument`](ErrorKind::InvalidArgument) for a wrong number of buffers, and for one
+    /// of another length, on another device than its rank's, or that overlaps in another way;
+    /// [`Driver`](ErrorKind::Driver) where NCCL fails.
+    #[track_caller]
+    pub fn all_reduce<'g, T: Element>(
+        &self,
+        graph: &'g mut Graph,
+        by: Reduction,
+        inputs: &[impl Borrow<Buffer<T>>],
+        outputs: &[impl Borrow<Buffer<T>>],
+    ) -> NodeBuilder<'g> {
+        self.add(graph, Collective::AllReduce(by), &borrowed(inputs), &borrowed(outputs))
+    }
+
+    /// Adds a node that writes to each output the rank's part of the reduction of all inputs.
+    ///
+    /// Inputs are as long as all outputs together. An output may be that part of the rank's input.
+    ///
+    /// # Errors
+    /// As for [`all_reduce`](Self::all_reduce).
+    #[track_caller]
+    pub fn reduce_scatter<'g, T: Element>(
+        &self,
+        graph: &'g mut Graph,
+        by: Reduction,
+        inputs: &[impl Borrow<Buffer<T>>],
+        outputs: &[impl Borrow<Buffer<T>>],
+    ) -> NodeBuilder<'g> {
+        self.add(graph, Collective::ReduceScatter(by), &borrowed(inputs), &borrowed(outputs))
+    }
+
+    /// Adds a node that writes all inputs, one behind the other, to each output.
+    ///
+    /// Outputs are as long as all inputs together. An input may be the rank's part of its output.
+    ///
+    /// # Errors
+    /// As for [`all_reduce`](Self::all_reduce).
+    #[track_caller]
+    pub fn all_gather<'g, T: Element>(
+        &self,
+        graph: &'g mut Graph,
+        inputs: &[impl Borrow<Buffer<T>>],
+        outputs: &[impl Borrow<Buffer<T>>],
+    ) -> NodeBuilder<'g> {
+        self.add(graph, Collective::AllGather, &borrowed(inputs), &borrowed(outputs))
+    }
+
+    /// Adds a node that writes the input, which is on the device of rank `root`, to each output.
+    ///
+    /// All are of one length. The root's output may be the input.
+    ///
+    /// # Errors
+    /// As for [`all_reduce`](Self::all_reduce).
+    #[track_caller]
+    pub fn broadcast<'g, T: Element>(
+        &self,
+        graph: &'g mut Graph,
+        root: usize,
+        input: &Buffer<T>,
+        outputs: &[impl Borrow<Buffer<T>>],
+    ) -> NodeBuilder<'g> {
+        self.add(graph, Collective::Broadcast(root), &[input], &borrowed(outputs))
+    }
+
+    #[track_caller]
+    #[expect(unsafe_code, reason = "vouches for NCCL")]
+    fn add<'g, T: Element>(
+        &self,
+        graph: &'g mut Graph,
+        collective: Collective,
+        inputs: &[&Buffer<T>],
+        outputs: &[&Buffer<T>],
+    ) -> NodeBuilder<'g> {
+        let clique = self.0.clone();
+        let devices: Vec<_> = clique.devices.iter().map(Device::selector).collect();
+        let operation = Operation::new(collective, &devices, inputs, outputs);
+        // The first one says which device the node is on.
+        let written = outputs.iter().map(|output| NativeAccess::write(*output));
+        let read = inputs.iter().map(|input| NativeAccess::read(*input));
+        let tokens = clique.tokens.iter().map(|token| NativeAccess::write(&**token));
+        let accesses: Vec<_> = written.chain(read).chain(tokens).collect();
+        let record = move |lent: &NativeStream<'_>, pointers: Vec<UsmPointer>| {
+            let operation = operation.as_ref().map_err(Error::clone)?;
+            clique.record(lent, |rank, communicator, stream| {
+                // SAFETY: both are live, and of this rank.
+                unsafe { operation.call(clique.functions, rank, &pointers, communicator, stream) }
+            })
+        };
+        // SAFETY: NCCL enqueues on the streams that it is given, which come behind the lent one and before what
+        // follows on it, and uses so many elements of the buffers, and memory of its own, which the
+        // communicator keeps. All that uses the communicator is ordered by the tokens.
+        unsafe { graph.native(collective.name(), accesses, record) }
+    }
+}
+
+impl Debug for Communicator {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Communicator").field("devices", &self.0.devices).finish_non_exhaustive()
+    }
+}
+
+fn borrowed<T: Element>(buffers: &[impl Borrow<Buffer<T>>]) -> Vec<&Buffer<T>> {
+    buffers.iter().map(Borrow::borrow).collect()
+}

@@ -1,0 +1,336 @@
+//! NCCL's collectives on GPUs: one, two and four. With fewer, or without NCCL, tests are ignored by name.
+//!
+//! What no GPU is needed for, the order of the ranks above all, is tested in `src/tests.rs`.
+#![expect(unsafe_code, reason = "declares device code, and sets a variable of the environment")]
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
+
+use std::fmt::Debug;
+use std::process::ExitCode;
+
+use half::{bf16, f16};
+use libtest_mimic::{Arguments, Completion, Failed, Trial};
+use tokio::runtime::Runtime;
+use wakegraph::{Buffer, Device, ErrorKind, ExecutableGraph, Graph, Range, backend};
+use wakegraph_nccl::{Communicator, Element, Reduction};
+
+wakegraph::kernel! {
+    /// x = x + by
+    fn add(by: f32, x: &mut [f32]) {
+        range: |_, x| x.len(),
+        // SAFETY: a work-item uses the element with its index, which the range bounds.
+        c: unsafe { "KERNEL(add, (float by, SLICE(float, x))) { x[GLOBAL_ID(0)] += by; }" },
+    }
+}
+
+/// A test on this many devices.
+type Test = (&'static str, usize, fn(usize));
+
+const TESTS: &[Test] = &[
+    ("every_collective_and_type_on_one_device", 1, every_collective_and_type),
+    ("every_collective_and_type_on_two_devices", 2, every_collective_and_type),
+    ("every_collective_and_type_on_four_devices", 4, every_collective_and_type),
+    ("a_thousand_submissions_in_flight_on_one_device", 1, a_thousand_submissions_in_flight),
+    ("a_thousand_submissions_in_flight_on_two_devices", 2, a_thousand_submissions_in_flight),
+    ("a_thousand_submissions_in_flight_on_four_devices", 4, a_thousand_submissions_in_flight),
+    ("graphs_in_random_order_on_one_device", 1, |count| graphs_in_random_order(count, 300)),
+    ("graphs_in_random_order_on_two_devices", 2, |count| graphs_in_random_order(count, 10_000)),
+    ("graphs_in_random_order_on_four_devices", 4, |count| graphs_in_random_order(count, 10_000)),
+    ("executables_keep_their_communicator", 1, executables_keep_their_communicator),
+    ("a_wrong_length_is_an_error_of_the_node", 1, a_wrong_length_is_an_error_of_the_node),
+    ("parts_of_one_buffer_are_used_in_place", 1, parts_of_one_buffer_are_used_in_place),
+    ("parts_of_one_buffer_are_used_in_place_on_two_devices", 2, parts_of_one_buffer_are_used_in_place),
+];
+
+fn main() -> ExitCode {
+    if std::env::var_os("NCCL_NVLS_ENABLE").is_none() {
+        // SAFETY: no other thread has been started.
+        unsafe { std::env::set_var("NCCL_NVLS_ENABLE", "0") };
+    }
+    let there = backend::by_name("cuda").and_then(|cuda| cuda.device_count());
+    let required = std::env::var("WAKEGRAPH_REQUIRE").unwrap_or_default().contains("nccl");
+    let trials = TESTS.iter().map(|&(name, needed, test)| {
+        let there = there.clone();
+        Trial::ignorable_test(name, move || match there {
+            Err(error) if required => Err(Failed::from(format!("WAKEGRAPH_REQUIRE asks for it: {error}"))),
+            Err(error) => Ok(Completion::ignored_with(error)),
+            Ok(count) if count < needed => {
+                Ok(Completion::ignored_with(format!("needs {needed} devices, and there are {count}")))
+            }
+            Ok(_) => match Communicator::new(&devices(1)) {
+                Err(error) if error.kind() == ErrorKind::Unavailable && !required => {
+                    Ok(Completion::ignored_with(error))
+                }
+                Err(error) => Err(Failed::from(error)),
+                Ok(_) => {
+                    test(needed);
+                    Ok(Completion::Completed)
+                }
+            },
+        })
+    });
+    let arguments = Arguments { test_threads: Some(1), ..Arguments::from_args() };
+    libtest_mimic::run(&arguments, trials.collect()).exit_code()
+}
+
+fn devices(count: usize) -> Vec<Device> {
+    (0..count).map(|index| Device::open(&format!("cuda:{index}")).unwrap()).collect()
+}
+
+fn run(exec: &ExecutableGraph) {
+    Runtime::new().unwrap().block_on(exec.submit()).unwrap();
+}
+
+fn read<T: Element>(buffer: &Buffer<T>) -> Vec<T> {
+    Runtime::new().unwrap().block_on(buffer.to_vec()).unwrap()
+}
+
+/// Elements that represent small numbers exactly, and how the average of integers is rounded.
+trait Sample: Element + PartialEq + Debug {
+    fn of(number: f64) -> Self;
+}
+
+macro_rules! samples {
+    ($($number:ty: |$value:ident| $of:expr;)+) => {$(
+        impl Sample for $number {
+            fn of($value: f64) -> Self {
+                $of
+            }
+        }
+    )+};
+}
+
+samples! {
+    i8: |value| value as Self;
+    u8: |value| value as Self;
+    i32: |value| value as Self;
+    u32: |value| value as Self;
+    i64: |value| value as Self;
+    u64: |value| value as Self;
+    f16: |value| Self::from_f64(value);
+    f32: |value| value as Self;
+    f64: |value| value;
+    bf16: |value| Self::from_f64(value);
+}
+
+fn every_collective_and_type(count: usize) {
+    let nccl = Communicator::new(&devices(count)).unwrap();
+    for len in [1, 7, 1000, 65_537] {
+        every_collective::<i8>(&nccl, len);
+        every_collective::<u8>(&nccl, len);
+        every_collective::<i32>(&nccl, len);
+        every_collective::<u32>(&nccl, len);
+        every_collective::<i64>(&nccl, len);
+        every_collective::<u64>(&nccl, len);
+        every_collective::<f16>(&nccl, len);
+        every_collective::<f32>(&nccl, len);
+        every_collective::<f64>(&nccl, len);
+        every_collective::<bf16>(&nccl, len);
+    }
+}
+
+/// The number that a rank has at an index.
+fn number(rank: usize, index: usize) -> f64 {
+    ((rank + index) % 3 + 1) as f64
+}
+
+fn reduced(by: Reduction, ranks: usize, index: usize) -> f64 {
+    let numbers = (0..ranks).map(|rank| number(rank, index));
+    match by {
+        Reduction::Sum => numbers.sum(),
+        Reduction::Product => numbers.product(),
+        Reduction::Max => numbers.fold(0.0, f64::max),
+        Reduction::Min => numbers.fold(f64::MAX, f64::min),
+        Reduction::Average => numbers.sum::<f64>() / ranks as f64,
+        _ => unreachable!("no such reduction"),
+    }
+}
+
+const REDUCTIONS: [Reduction; 5] =
+    [Reduction::Sum, Reduction::Product, Reduction::Max, Reduction::Min, Reduction::Average];
+
+/// One graph of all collectives: `len` elements of each rank, or of each part.
+fn every_collective<T: Sample>(nccl: &Communicator, len: usize) {
+    let devices = nccl.devices();
+    let ranks = devices.len();
+    let filled = |len: usize| -> Vec<Buffer<T>> {
+        let of = |rank| (0..len).map(|index| T::of(number(rank, index))).collect::<Vec<_>>();
+        devices.iter().enumerate().map(|(rank, device)| device.buffer_from(&of(rank)).unwrap()).collect()
+    };
+    let empty =
+        |len| -> Vec<Buffer<T>> { devices.iter().map(|device| device.buffer(len).unwrap()).collect() };
+    let (parts, wholes) = (filled(len), filled(len * ranks));
+    let mut graph = Graph::new(&devices[0]);
+    // What each output of each collective should be.
+    let mut expected: Vec<(String, Buffer<T>, Vec<T>)> = Vec::new();
+    let mut expect = |what: String, outputs: Vec<Buffer<T>>, at: &dyn Fn(usize, usize) -> f64| {
+        for (rank, output) in outputs.into_iter().enumerate() {
+            let values = (0..output.len()).map(|index| T::of(at(rank, index))).collect();
+            expected.push((
+                format!("{what} of {len} {} at {rank}", std::any::type_name::<T>()),
+                output,
+                values,
+            ));
+        }
+    };
+    for by in REDUCTIONS {
+        let outputs = empty(len);
+        nccl.all_reduce(&mut graph, by, &parts, &outputs);
+        expect(format!("all-reduce {by:?}"), outputs, &|_, index| reduced(by, ranks, index));
+        let outputs = empty(len);
+        nccl.reduce_scatter(&mut graph, by, &wholes, &outputs);
+        let at = |rank, index| reduced(by, ranks, rank * len + index);
+        expect(format!("reduce-scatter {by:?}"), outputs, &at);
+    }
+    let outputs = empty(len * ranks);
+    nccl.all_gather(&mut graph, &parts, &outputs);
+    expect("all-gather".into(), outputs, &|_, index| number(index / len, index % len));
+    for root in 0..ranks {
+        let outputs = empty(len);
+        nccl.broadcast(&mut graph, root, &parts[root], &outputs);
+        expect(format!("broadcast from {root}"), outputs, &|_, index| number(root, index));
+    }
+    run(&graph.finalize().unwrap());
+    for (what, output, values) in expected {
+        let found = read(&output);
+        let wrong = (0..values.len()).find(|&index| found[index] != values[index]);
+        assert!(
+            wrong.is_none(),
+            "{what}: {:?} at {wrong:?}",
+            wrong.map(|index| (&found[index], &values[index]))
+        );
+    }
+}
+
+/// Each submission adds to the numbers of each rank, and makes them equal to their average.
+fn a_thousand_submissions_in_flight(count: usize) {
+    let devices = devices(count);
+    let nccl = Communicator::new(&devices).unwrap();
+    // Another communicator with the ranks the other way round, whose order is the first one's.
+    let reversed: Vec<_> = devices.iter().rev().cloned().collect();
+    let back = Communicator::new(&reversed).unwrap();
+    let x: Vec<Buffer<f32>> =
+        devices.iter().map(|device| device.buffer_from(&[0.0; 4099]).unwrap()).collect();
+    let execs: Vec<_> = [&nccl, &back]
+        .map(|nccl| {
+            let mut graph = Graph::new(&devices[0]);
+            for (rank, x) in x.iter().enumerate() {
+                graph.launch(add((2 * rank + 1) as f32, x), Range::linear(x.len()));
+            }
+            let of_rank = |device: &Device| x.iter().find(|x| x.device() == device).unwrap();
+            let x: Vec<_> = nccl.devices().iter().map(of_rank).collect();
+            nccl.all_reduce(&mut graph, Reduction::Average, &x, &x);
+            graph.finalize().unwrap()
+        })
+        .into();
+    let submissions: Vec<_> = (0..500).flat_map(|_| execs.iter().map(ExecutableGraph::submit)).collect();
+    Runtime::new().unwrap().block_on(futures::future::try_join_all(submissions)).unwrap();
+    // The mean of 1, 3, 5 .. is the number of ranks.
+    for x in &x {
+        assert_eq!(read(x), [1000.0 * count as f32; 4099]);
+    }
+}
+
+/// Graphs of a few collectives of two communicators, made in random order, of which several are in flight.
+fn graphs_in_random_order(count: usize, graphs: usize) {
+    const LEN: usize = 129;
+    let devices = devices(count);
+    let reversed: Vec<_> = devices.iter().rev().cloned().collect();
+    let communicators = [&devices, &reversed].map(|devices| Communicator::new(devices).unwrap());
+    let memory: Vec<Vec<Buffer<i32>>> =
+        (0..3).map(|_| devices.iter().map(|device| device.buffer(LEN).unwrap()).collect()).collect();
+    // The numbers that each rank's buffers should have.
+    let mut model = vec![vec![0; count]; memory.len()];
+    let mut state = 1_u32;
+    let mut random = |below: usize| {
+        state = state.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+        (state >> 16) as usize % below
+    };
+    let runtime = Runtime::new().unwrap();
+    for round in 0..graphs.div_ceil(20) {
+        let mut submissions = Vec::new();
+        for _ in 0..20 {
+            let mut graph = Graph::new(&devices[random(count)]);
+            for _ in 0..4 {
+                let (from, to, nccl) = (random(3), random(3), &communicators[random(2)]);
+                let of_rank = |device: &Device| devices.iter().position(|other| other == device).unwrap();
+                let ranks: Vec<_> = nccl.devices().iter().map(of_rank).collect();
+                let pick = |of: usize| ranks.iter().map(|&rank| &memory[of][rank]).collect::<Vec<_>>();
+                match random(3) {
+                    0 => {
+                        let (rank, value) = (random(count), random(100) as i32);
+                        graph.fill(&memory[to][rank], value);
+                        model[to][rank] = value;
+                    }
+                    1 => {
+                        let root = random(count);
+                        nccl.broadcast(&mut graph, root, pick(from)[root], &pick(to));
+                        model[to] = vec![model[from][ranks[root]]; count];
+                    }
+                    _ => {
+                        nccl.all_reduce(&mut graph, Reduction::Max, &pick(from), &pick(to));
+                        model[to] = vec![*model[from].iter().max().unwrap(); count];
+                    }
+                }
+            }
+            submissions.push(graph.finalize().unwrap().submit());
+        }
+        runtime.block_on(futures::future::try_join_all(submissions)).unwrap();
+        for (of, model) in memory.iter().zip(&model) {
+            for (buffer, &value) in of.iter().zip(model) {
+                assert_eq!(read(buffer), [value; LEN], "round {round}");
+            }
+        }
+    }
+}
+
+fn executables_keep_their_communicator(count: usize) {
+    let devices = devices(count);
+    for _ in 0..5 {
+        let nccl = Communicator::new(&devices).unwrap();
+        let x = devices[0].buffer_from(&[3.0f32; 10]).unwrap();
+        let y = devices[0].buffer(10).unwrap();
+        let mut graph = Graph::new(&devices[0]);
+        nccl.all_reduce(&mut graph, Reduction::Sum, &[&x], &[&y]);
+        let exec = graph.finalize().unwrap();
+        drop((graph, nccl));
+        let submission = exec.submit();
+        drop(exec);
+        Runtime::new().unwrap().block_on(submission).unwrap();
+        assert_eq!(read(&y), [3.0; 10]);
+    }
+}
+
+fn a_wrong_length_is_an_error_of_the_node(count: usize) {
+    let devices = devices(count);
+    let nccl = Communicator::new(&devices).unwrap();
+    let (x, y) = (devices[0].buffer::<f32>(4).unwrap(), devices[0].buffer(5).unwrap());
+    let mut graph = Graph::new(&devices[0]);
+    nccl.all_reduce(&mut graph, Reduction::Sum, &[&x], &[&y]).name("gradients");
+    let error = graph.finalize().unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::InvalidArgument);
+    let text = error.to_string();
+    for expected in ["gradients", "output 0 of all-reduce (cuda:0) has 5 elements, and needs 4"] {
+        assert!(text.contains(expected), "{text}");
+    }
+    // An overlap that is not in place.
+    let (x, y) = (y.slice(..4).unwrap(), y.slice(1..).unwrap());
+    let mut graph = Graph::new(&devices[0]);
+    nccl.all_reduce(&mut graph, Reduction::Sum, &[&x], &[&y]);
+    let text = graph.finalize().unwrap_err().to_string();
+    assert!(text.contains("input and output of rank 0 overlap"), "{text}");
+}
+
+fn parts_of_one_buffer_are_used_in_place(count: usize) {
+    let devices = devices(count);
+    let nccl = Communicator::new(&devices).unwrap();
+    let start: Vec<i32> = (0..10 * count as i32).collect();
+    let wholes: Vec<_> = devices.iter().map(|device| device.buffer_from(&start).unwrap()).collect();
+    let part = |(rank, whole): (usize, &Buffer<i32>)| whole.slice(10 * rank..10 * (rank + 1)).unwrap();
+    let parts: Vec<_> = wholes.iter().enumerate().map(part).collect();
+    let mut graph = Graph::new(&devices[0]);
+    nccl.reduce_scatter(&mut graph, Reduction::Sum, &wholes, &parts);
+    nccl.all_gather(&mut graph, &parts, &wholes);
+    run(&graph.finalize().unwrap());
+    let expected: Vec<i32> = start.iter().map(|number| number * count as i32).collect();
+    wholes.iter().for_each(|whole| assert_eq!(read(whole), expected));
+}
