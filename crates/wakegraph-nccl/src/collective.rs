@@ -105,6 +105,11 @@ impl Operation {
         Ok(Self { collective, ranks, count, size, data_type })
     }
 
+    /// Whether there are no elements.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.count == 0
+    }
+
     /// Calls NCCL for one rank. `pointers` are those of all outputs, and of all inputs after them.
     ///
     /// # Safety

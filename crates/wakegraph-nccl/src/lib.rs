@@ -108,7 +108,8 @@ impl Communicator {
 
     /// Adds a node that writes the reduction of all inputs, element by element, to each output.
     ///
-    /// Buffers are in the order of the ranks, all of one length. An output may be the rank's input.
+    /// Buffers are in the order of the ranks, all of one length. An output may be the rank's input. Without
+    /// elements, the node is an empty one.
     ///
     /// # Errors
     /// At finalize: [`InvalidArgument`](ErrorKind::InvalidArgument) for a wrong number of buffers, and for one
@@ -187,6 +188,9 @@ impl Communicator {
         let clique = self.0.clone();
         let devices: Vec<_> = clique.devices.iter().map(Device::selector).collect();
         let operation = Operation::new(collective, &devices, inputs, outputs);
+        if operation.as_ref().is_ok_and(Operation::is_empty) {
+            return graph.empty().name(collective.name());
+        }
         // The first one says which device the node is on.
         let written = outputs.iter().map(|output| NativeAccess::write(*output));
         let read = inputs.iter().map(|input| NativeAccess::read(*input));

@@ -9,6 +9,7 @@ use std::ptr::null_mut;
 use std::sync::Arc;
 
 use tokio::runtime::Runtime;
+use wakegraph::graph::CommandKind;
 use wakegraph::interop::NativeStream;
 use wakegraph::testing::{FakeControl, FakeDevice, FakeOptions};
 use wakegraph::{Buffer, Device, Error, ErrorKind, Graph, NodeId, Result};
@@ -254,6 +255,18 @@ fn what_fails_or_is_cancelled_before_a_collective_starts_no_rank() {
     gate.notify_one();
     assert_eq!(runtime.block_on(submission).unwrap_err().kind(), ErrorKind::Cancelled);
     assert_eq!((first.pending(), second.pending()), (0, 0));
+}
+
+#[test]
+fn a_collective_of_no_elements_is_an_empty_node() {
+    let ([a, b], _) = devices();
+    let nccl = communicator(&[a.clone(), b]);
+    let x = buffers(nccl.devices(), 0);
+    let mut graph = Graph::new(&a);
+    let node = nccl.all_gather(&mut graph, &x, &x).id();
+    assert_eq!(graph.kind(node).unwrap(), CommandKind::Empty);
+    let submission = graph.finalize().unwrap().submit();
+    Runtime::new().unwrap().block_on(submission).unwrap();
 }
 
 #[test]
