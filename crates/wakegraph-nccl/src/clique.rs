@@ -108,9 +108,8 @@ impl Clique {
     ) -> Result<()> {
         // SAFETY: the group is ended below.
         unsafe { call!(self.functions, ncclGroupStart()) }?;
-        let each = ranks.iter().zip(streams).enumerate();
-        let called: Result<()> =
-            each.map(|(rank, (of, stream))| call(rank, of.communicator, *stream)).collect();
+        let mut each = ranks.iter().zip(streams).enumerate();
+        let called = each.try_for_each(|(rank, (of, stream))| call(rank, of.communicator, *stream));
         // SAFETY: the group was begun on this thread.
         let ended = unsafe { call!(self.functions, ncclGroupEnd()) };
         called.and(ended)

@@ -250,7 +250,10 @@ fn what_fails_or_is_cancelled_before_a_collective_starts_no_rank() {
     let task = graph.host_task((), async move |()| passed.notified().await).id();
     nccl.all_reduce(&mut graph, Reduction::Sum, &x, &x).after([task]);
     let exec = graph.finalize().unwrap();
-    let submission = runtime.block_on(async { exec.submit() });
+    let submission = {
+        let _entered = runtime.enter();
+        exec.submit()
+    };
     submission.cancel();
     gate.notify_one();
     assert_eq!(runtime.block_on(submission).unwrap_err().kind(), ErrorKind::Cancelled);

@@ -184,9 +184,9 @@ fn every_collective<T: Sample>(nccl: &Communicator, len: usize) {
     let outputs = empty(len * ranks);
     nccl.all_gather(&mut graph, &parts, &outputs);
     expect("all-gather".into(), outputs, &|_, index| number(index / len, index % len));
-    for root in 0..ranks {
+    for (root, part) in parts.iter().enumerate() {
         let outputs = empty(len);
-        nccl.broadcast(&mut graph, root, &parts[root], &outputs);
+        nccl.broadcast(&mut graph, root, part, &outputs);
         expect(format!("broadcast from {root}"), outputs, &|_, index| number(root, index));
     }
     run(&graph.finalize().unwrap());

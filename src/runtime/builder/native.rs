@@ -73,7 +73,7 @@ impl NativeAccess {
 
 impl Graph {
     /// Adds a native command: work that `closure` enqueues on the device's own stream, with the
-    /// vendor's calls or a library that makes them (cuBLAS, cuDNN, NCCL), and that from then on is
+    /// vendor's calls or a library that makes them (cuBLAS, cuDNN), and that from then on is
     /// part of the graph.
     ///
     /// `accesses` declares what the work uses; the closure gets the stream, and the address and
