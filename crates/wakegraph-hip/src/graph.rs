@@ -12,8 +12,8 @@ use super::device::HipDeviceInner;
 use super::kernel::HipLaunch;
 use super::sys::{
     Code, HipFailure, call, hipErrorGraphExecUpdateFailure, hipErrorInvalidValue, hipErrorNotSupported,
-    hipExtent, hipGraphExec, hipGraphNode_t, hipMemcpy3DParms, hipMemcpyDefault, hipMemsetParams,
-    hipPitchedPtr, hipPos, ihipGraph,
+    hipExtent, hipGraphExec, hipGraphNode_t, hipGraphNodeTypeMemAlloc, hipGraphNodeTypeMemFree,
+    hipMemcpy3DParms, hipMemcpyDefault, hipMemsetParams, hipPitchedPtr, hipPos, ihipGraph,
 };
 
 /// A node of a graph, which keeps it alive.
@@ -46,6 +46,27 @@ pub(super) fn create_graph(context: &Arc<HipContext>) -> Result<HipGraph, HipFai
         // SAFETY: the device is current, the place valid.
         unsafe { call!(driver, hipGraphCreate(place, 0)) }
     })
+}
+
+/// Whether a graph allocates or frees memory.
+pub(super) fn allocates(graph: &HipGraph) -> Result<bool, HipFailure> {
+    let mut count = 0;
+    // SAFETY: without an array, the driver writes the number of nodes alone.
+    unsafe { call!(graph.driver(), hipGraphGetNodes(graph.raw(), ptr::null_mut(), &raw mut count)) }?;
+    let mut nodes = vec![ptr::null_mut(); count];
+    if count > 0 {
+        // SAFETY: there is room for as many nodes.
+        unsafe { call!(graph.driver(), hipGraphGetNodes(graph.raw(), nodes.as_mut_ptr(), &raw mut count)) }?;
+    }
+    for node in nodes {
+        let mut kind = 0;
+        // SAFETY: the node is of this graph; the pointer is valid for a number.
+        unsafe { call!(graph.driver(), hipGraphNodeGetType(node, &raw mut kind)) }?;
+        if matches!(kind, hipGraphNodeTypeMemAlloc | hipGraphNodeTypeMemFree) {
+            return Ok(true);
+        }
+    }
+    Ok(false)
 }
 
 /// Adds a node behind others, each of which is named once.

@@ -16,7 +16,7 @@ use wakegraph_hal::{Command, Error, ErrorKind, MemoryKind, MemoryView, Result, U
 
 use super::context::HipRawEvent;
 use super::device::{HipDeviceInner, HipMemory};
-use super::graph::{HipGraph, HipGraphNode, HipNewNode, add_node, remove_node};
+use super::graph::{HipGraph, HipGraphNode, HipNewNode, add_node, allocates, remove_node};
 use super::kernel::{HipLaunch, fill};
 
 /// The nodes of one command in a graph.
@@ -91,6 +91,15 @@ impl HipNodeAdder<'_> {
             Command::Empty | Command::UsmPrefetch { .. } | Command::UsmAdvise { .. } => Ok(()),
             Command::Native(native) => {
                 let captured = capture(&self.device.context, native)?;
+                // With several such graphs in flight, 6.4.3 was seen to end the process.
+                if allocates(&captured)? {
+                    let why = format!(
+                        "native command '{}' allocates memory in the order of its stream",
+                        native.name()
+                    );
+                    return Err(Error::new(ErrorKind::FeatureNotSupported, why)
+                        .help("allocate before finalize, and declare the memory; or use a `stream_task`"));
+                }
                 self.add_work(HipNewNode::Graph(&captured)).map(drop)
             }
             Command::If { .. } | Command::While { .. } | Command::Switch { .. } => {

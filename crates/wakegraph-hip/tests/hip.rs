@@ -11,7 +11,7 @@ mod common;
 #[path = "../../../tests/support/hip_stack.rs"]
 mod hip_stack;
 
-use std::ffi::{CString, c_char, c_int};
+use std::ffi::{CString, c_char, c_int, c_void};
 use std::process::{Command as Process, ExitCode};
 use std::sync::Arc;
 
@@ -20,7 +20,7 @@ use hip_stack::{HipStack, InFront, VERSIONS};
 use libtest_mimic::{Arguments, Completion, Failed, Trial};
 use wakegraph::hal::{
     AccessMode, Body, Command, Device, EventDesc, Kernel, KernelArg, KernelDesc, KernelLaunch, KernelSources,
-    MemoryDesc, MemoryKind, MemoryView, Param, ParamKind, QueueDesc, QueueOrder,
+    MemoryDesc, MemoryKind, MemoryView, NativeCommand, Param, ParamKind, QueueDesc, QueueOrder,
 };
 use wakegraph::kernel::RawKernel;
 use wakegraph::{
@@ -106,6 +106,7 @@ const REFUSALS: &[fn()] = &[
     much_local_memory,
     large_range,
     control_flow,
+    captured_allocation,
 ];
 
 fn main() -> ExitCode {
@@ -403,6 +404,36 @@ fn control_flow() {
         let error = buffer.append(&command, &[]).map(drop).unwrap_err();
         check(&error, ErrorKind::FeatureNotSupported, &[name, "no conditional nodes"]);
     }
+}
+
+/// Work that a native command captures, and that allocates.
+fn captured_allocation() {
+    type Stream = *mut c_void;
+    let names = ["libamdhip64.so", "libamdhip64.so.6", "libamdhip64.so.5"];
+    // SAFETY: AMD's library, which is loaded already.
+    let library = names.iter().find_map(|name| unsafe { libloading::Library::new(*name) }.ok()).unwrap();
+    let library: &libloading::Library = Box::leak(Box::new(library));
+    type Allocate = extern "C" fn(*mut *mut c_void, usize, Stream) -> c_int;
+    // SAFETY: this is how the vendor's headers declare the function.
+    let allocate = *unsafe { library.get::<Allocate>("hipMallocAsync") }.unwrap();
+    // SAFETY: as above.
+    let free = *unsafe { library.get::<extern "C" fn(Stream, Stream) -> c_int>("hipFreeAsync") }.unwrap();
+    // SAFETY: it uses no memory but its own.
+    let native = unsafe {
+        NativeCommand::new("mine", Vec::new(), move |stream| {
+            let mut memory = std::ptr::null_mut();
+            let codes = [allocate(&mut memory, 64, stream.stream()), free(memory, stream.stream())];
+            assert_eq!(codes, [0; 2]);
+            Ok(())
+        })
+    };
+    let mut buffer = device().create_command_buffer(&IN_ORDER).unwrap();
+    let error = buffer.append(&Command::Native(native), &[]).map(drop).unwrap_err();
+    check(&error, ErrorKind::FeatureNotSupported, &["'mine' allocates memory", "stream_task"]);
+    // SAFETY: it does nothing.
+    let native = unsafe { NativeCommand::new("other", Vec::new(), |_| Ok(())) };
+    buffer.append(&Command::Native(native), &[]).unwrap();
+    buffer.finalize().unwrap();
 }
 
 fn little_memory() {

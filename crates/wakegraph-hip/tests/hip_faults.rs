@@ -69,6 +69,8 @@ const CALLS: &[&str] = &[
     "hipGraphAddMemsetNode",
     "hipGraphAddEventRecordNode",
     "hipGraphAddChildGraphNode",
+    "hipGraphGetNodes",
+    "hipGraphNodeGetType",
     "hipGraphUpload",
     "hipGraphExecEventRecordNodeSetEvent",
 ];

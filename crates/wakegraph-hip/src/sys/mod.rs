@@ -193,6 +193,8 @@ table! {
     hipGraphAddEventRecordNode(*mut hipGraphNode_t, hipGraph_t, *const hipGraphNode_t, usize, hipEvent_t);
     hipGraphAddChildGraphNode(*mut hipGraphNode_t, hipGraph_t, *const hipGraphNode_t, usize, hipGraph_t);
     hipGraphDestroyNode(hipGraphNode_t);
+    hipGraphGetNodes(hipGraph_t, *mut hipGraphNode_t, *mut usize);
+    hipGraphNodeGetType(hipGraphNode_t, *mut hipGraphNodeType);
     hipGraphInstantiateWithFlags(*mut hipGraphExec_t, hipGraph_t, u64);
     hipGraphUpload(hipGraphExec_t, hipStream_t);
     hipGraphLaunch(hipGraphExec_t, hipStream_t);

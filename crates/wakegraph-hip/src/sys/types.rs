@@ -131,6 +131,10 @@ numbers! {
     hipStreamCaptureStatus {
         hipStreamCaptureStatusNone = 0,
     }
+    hipGraphNodeType {
+        hipGraphNodeTypeMemAlloc = 10,
+        hipGraphNodeTypeMemFree = 11,
+    }
     hipGraphExecUpdateResult {
     }
 }

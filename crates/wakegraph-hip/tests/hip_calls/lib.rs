@@ -70,11 +70,11 @@ hand_over! {
         hipMemPoolDestroy hipHostFree hipHostUnregister hipModuleUnload hipStreamDestroy hipStreamQuery
         hipStreamSynchronize hipEventDestroy hipEventQuery hipGraphDestroy hipGraphDestroyNode
         hipGraphExecDestroy;
-    (a, b): hipDeviceTotalMem hipGetDeviceProperties hipDeviceEnablePeerAccess hipDeviceGetStreamPriorityRange
+    (a, b): hipGraphNodeGetType hipDeviceTotalMem hipGetDeviceProperties hipDeviceEnablePeerAccess hipDeviceGetStreamPriorityRange
         hipMalloc hipMemPoolCreate hipMemPoolTrimTo hipFreeAsync hipModuleLoadData hipStreamCreateWithFlags
         hipStreamBeginCapture hipStreamGetPriority hipStreamIsCapturing hipEventCreateWithFlags hipEventRecord
         hipGraphCreate hipGraphUpload hipGraphLaunch;
-    (a, b, c): hipDeviceGetName hipDeviceGetAttribute hipDeviceCanAccessPeer hipMemPoolSetAttribute
+    (a, b, c): hipGraphGetNodes hipDeviceGetName hipDeviceGetAttribute hipDeviceCanAccessPeer hipMemPoolSetAttribute
         hipMemPoolSetAccess hipHostMalloc hipHostRegister hipHostGetDevicePointer hipPointerGetAttribute
         hipModuleGetFunction hipFuncGetAttribute hipStreamCreateWithPriority hipStreamWaitEvent
         hipEventElapsedTime hipGraphInstantiateWithFlags hipGraphExecKernelNodeSetParams
