@@ -7,8 +7,8 @@
 //! | `loop_1000_host_*` | a kernel and a host task, on the host device | 1.1 |
 //! | `loop_1000_opencl:N_*` | a kernel, on each OpenCL device without loops of its own | 1.1 |
 //! | `loop_1000_cuda_*` | a kernel; the base is a conditional node by hand, which nothing can stop | |
-//! | `switch_4_host_*` | a kernel; the host device decides | 1.1 |
-//! | `switch_4_opencl:N_*` | a kernel, on each OpenCL device without switches of its own | 1.1 |
+//! | `switch_4_host_*` | a kernel; the host device decides | 1.2 |
+//! | `switch_4_opencl:N_*` | a kernel, on each OpenCL device without switches of its own | 1.2 |
 //! | `switch_4_cuda_*` | a kernel; the base is a conditional node by hand | |
 //!
 //! Figures are per iteration, and per run of a switch. Each row runs in a tokio runtime of the current thread
@@ -88,7 +88,7 @@ fn rows(report: &mut Report, name: &str, device: &Device, has_task: bool) {
 fn switches(report: &mut Report, name: &str, device: &Device) {
     for (flavour, runtime) in [("current", support::current_thread()), ("multi", support::multi_thread())] {
         let name = format!("switch_4_{name}_{flavour}");
-        let row = Row::new(&name).limit(1.1).rounds(100, 20);
+        let row = Row::new(&name).limit(1.2).rounds(100, 20);
         report.race(row, &runtime, SwitchByGraph::new(device), SwitchByHand::new(device));
     }
 }
