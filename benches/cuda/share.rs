@@ -44,12 +44,14 @@ pub(crate) fn rows(report: &mut Report, device: &Device) {
     let runtime = four_workers();
     let on_share = small(&share, Priority::Normal);
     let [normal, high] = [Priority::Normal, Priority::High].map(|priority| small(device, priority));
+    // The runtime learns how long an executable takes.
+    let unloaded = [&share, device].map(|device| small(device, Priority::Normal));
     let [long_on_rest, long_on_all] = [long(&rest), long(device)];
     let mut beside = [(); 3].map(|()| Times::default());
     let mut alone = [(); 2].map(|()| Times::default());
     let mut rates = [Vec::new(), Vec::new()];
     for _ in 0..report.reduced(10) {
-        for (exec, times) in [&on_share, &normal].into_iter().zip(&mut alone) {
+        for (exec, times) in unloaded.iter().zip(&mut alone) {
             times.add_by_median(&samples(&runtime, exec));
         }
         let pairs = [(&on_share, &long_on_rest), (&normal, &long_on_all), (&high, &long_on_all)];

@@ -110,16 +110,19 @@ impl CudaContext {
         }
     }
 
-    /// Calls `load`, which loads code: on a share, its functions keep to the share's multiprocessors. The
-    /// caller has bound the context.
-    pub(super) fn load<T>(&self, load: impl FnOnce() -> Result<T, CudaFailure>) -> Result<T, CudaFailure> {
-        let Some(green) = &self.green else { return load() };
+    /// Calls `make`, which loads code, or makes nodes or changes them: on a share, the kernels keep to the
+    /// share's multiprocessors. The caller has bound the context.
+    pub(super) fn confined<T>(
+        &self,
+        make: impl FnOnce() -> Result<T, CudaFailure>,
+    ) -> Result<T, CudaFailure> {
+        let Some(green) = &self.green else { return make() };
         let _alone = green.alone.lock();
         let _current = enter(self.driver, green.context)?;
-        load()
+        make()
     }
 
-    /// The context of a graph's nodes, which is that of their kernels: all nodes in a conditional have one.
+    /// The context of the nodes that are made [so](Self::confined): all nodes in a conditional have one.
     pub(super) fn of_nodes(&self) -> CUcontext {
         self.green.as_ref().map_or(self.raw, |green| green.context)
     }

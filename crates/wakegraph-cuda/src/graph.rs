@@ -218,6 +218,10 @@ pub(super) type ConditionalHandle = CUgraphConditionalHandle;
 impl<'a> GraphBody<'a> {
     /// Adds a node behind others of the same part, each of which is named once.
     pub(super) fn add(self, new: NewNode<'_>, after: &[GraphNode]) -> Result<GraphNode, CudaFailure> {
+        self.context.confined(|| self.add_confined(new, after))
+    }
+
+    fn add_confined(self, new: NewNode<'_>, after: &[GraphNode]) -> Result<GraphNode, CudaFailure> {
         let after = raw_nodes(after);
         let (driver, graph, before, count) = (self.context.driver, self.raw, after.as_ptr(), after.len());
         let mut node = ptr::null_mut();
@@ -301,8 +305,10 @@ impl<'a> GraphBody<'a> {
         let after = raw_nodes(after);
         let (before, count, params_ptr) = (after.as_ptr(), after.len(), (&raw mut params).cast());
         let mut node = ptr::null_mut();
-        // SAFETY: nodes, graph and handle are alive; the parameters are complete.
-        outcome(CALL, unsafe { add(&raw mut node, self.raw, before, ptr::null(), count, params_ptr) })?;
+        self.context.confined(|| {
+            // SAFETY: nodes, graph and handle are alive; the parameters are complete.
+            outcome(CALL, unsafe { add(&raw mut node, self.raw, before, ptr::null(), count, params_ptr) })
+        })?;
         let bodies = (0..bodies).map(move |number| {
             // SAFETY: the driver has written a pointer to its array of as many graphs, which lives as long as
             // the node, as the graphs do.
@@ -363,9 +369,12 @@ impl InstantiatedGraph<CudaDeviceInner> for CudaGraphExec {
                 true => CUDA_GRAPH_INSTANTIATE_FLAG_AUTO_FREE_ON_LAUNCH.into(),
                 false => 0,
             };
-            DriverExec::create_by(part.graph.context(), |driver, place| {
-                // SAFETY: the graph is alive, the place valid.
-                unsafe { call!(driver, cuGraphInstantiateWithFlags(place, part.graph.raw(), flags)) }
+            let context = part.graph.context();
+            DriverExec::create_by(context, |driver, place| {
+                context.confined(|| {
+                    // SAFETY: the graph is alive, the place valid.
+                    unsafe { call!(driver, cuGraphInstantiateWithFlags(place, part.graph.raw(), flags)) }
+                })
             })
         };
         Ok(Self { parts: graph.parts().map(instantiate).collect::<Result<_, _>>()? })
@@ -393,9 +402,11 @@ impl InstantiatedGraph<CudaDeviceInner> for CudaGraphExec {
     fn set_kernel(&mut self, node: GraphNode, launch: &CudaLaunch) -> Result<(), CudaFailure> {
         let (exec, node) = (self.part_of(node), node.raw);
         launch.with_params(|params| {
-            // SAFETY: the node is of the graph that this was made from; the parameters are
-            // complete, and copied.
-            unsafe { call!(exec.driver(), cuGraphExecKernelNodeSetParams(exec.raw(), node, params)) }
+            exec.context().confined(|| {
+                // SAFETY: the node is of the graph that this was made from; the parameters are
+                // complete, and copied.
+                unsafe { call!(exec.driver(), cuGraphExecKernelNodeSetParams(exec.raw(), node, params)) }
+            })
         })
     }
 
@@ -435,8 +446,11 @@ fn update(exec: &DriverExec, graph: &DriverGraph) -> Result<bool, CudaFailure> {
     let mut info =
         CUgraphExecUpdateResultInfo { result: 0, errorNode: ptr::null_mut(), errorFromNode: ptr::null_mut() };
     let place = &raw mut info;
-    // SAFETY: both are alive; the pointer is valid for such a structure.
-    match unsafe { call!(exec.driver(), cuGraphExecUpdate(exec.raw(), graph.raw(), place)) } {
+    let updated = exec.context().confined(|| {
+        // SAFETY: both are alive; the pointer is valid for such a structure.
+        unsafe { call!(exec.driver(), cuGraphExecUpdate(exec.raw(), graph.raw(), place)) }
+    });
+    match updated {
         Ok(()) => Ok(true),
         Err(CudaFailure { code, .. }) if REFUSALS.contains(&code) => {
             let reason = info.result;

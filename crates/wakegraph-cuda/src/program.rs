@@ -309,7 +309,7 @@ impl CudaFunction {
         let entry = CString::new(entry)
             .map_err(|_| Error::new(ErrorKind::InvalidArgument, "the kernel's name holds a NUL"))?;
         // Some drivers load the function only now.
-        let found = module.context().load(|| {
+        let found = module.context().confined(|| {
             // SAFETY: the code is loaded, the name ends in NUL.
             unsafe { get!(module.driver(), cuModuleGetFunction(module.raw(), entry.as_ptr())) }
         });
@@ -349,7 +349,7 @@ fn load_module(context: &Arc<CudaContext>, code: &[u8], kernel: &str) -> Result<
     let (count, options, values) = (options.len() as c_uint, options.as_mut_ptr(), values.as_mut_ptr());
     let image = code.as_ptr().cast();
     let loaded = CudaObject::create_by(context, |driver, place| {
-        context.load(|| {
+        context.confined(|| {
             // SAFETY: the image is a binary or a text that ends in NUL; the options are as many, and
             // the log as long, as they say.
             unsafe { call!(driver, cuModuleLoadDataEx(place, image, count, options, values)) }

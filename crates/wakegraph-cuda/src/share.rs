@@ -1,11 +1,12 @@
 //! Shares of a device's multiprocessors: green contexts (CUDA 12.4).
 //!
-//! A kernel keeps to the multiprocessors of a green context if its function was loaded while the green
-//! context was current, or if it was launched or captured on a stream of the green context (measured on an
-//! H200). Everything else, such as memory, events and graphs, belongs to the primary context.
+//! A kernel keeps to the multiprocessors of a green context if it was launched or captured on a stream of it,
+//! or if it is a node that was added while the green context was current, of a function that was loaded so
+//! (measured on an H200). Memory, events and streams' work are those of the primary context.
 //!
 //! The driver asks that a green context is current on one thread at a time. So it is current only while
-//! code is loaded, under a lock. For every other call the primary context is.
+//! code is loaded, and while nodes are made or changed, under a lock. For every other call the primary
+//! context is.
 #![expect(unsafe_code, reason = "calls the driver")]
 
 use std::ffi::c_int;

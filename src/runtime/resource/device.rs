@@ -249,7 +249,8 @@ impl Device {
     ///
     /// The driver may round up: CUDA to multiples of 8 multiprocessors on an H100 or H200.
     /// [`info().compute_units`](DeviceInfo::compute_units) says how many each device has. This device stays
-    /// as it is, and its kernels run on all units, also on those of the share. The rest can be divided again.
+    /// as it is, and its kernels run on all units, also on those of the share. A rest can be divided again on
+    /// the host, but not on CUDA with driver 580.
     ///
     /// On CUDA, all of them have the same memory: a kernel of one may use the buffers of another. On OpenCL,
     /// the share and the rest have their memory in common, and copies between them and this device go through

@@ -332,7 +332,8 @@ impl Device {
 
     /// Returns DLPack's name for the device.
     fn dlpack_device(&self) -> Result<DLDevice> {
-        let index = self.selector().split_once(':').and_then(|(_, index)| index.parse().ok());
+        // A share, as in `cuda:0 (share of 16)`, has the memory of its device.
+        let index = self.selector().split([':', ' ']).nth(1).and_then(|index| index.parse().ok());
         match (self.info().backend, index) {
             ("host", _) => Ok(DLDevice { device_type: DLDevice::CPU, device_id: 0 }),
             ("cuda", Some(device_id)) => Ok(DLDevice { device_type: DLDevice::CUDA, device_id }),
