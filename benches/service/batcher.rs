@@ -1,5 +1,5 @@
-//! Our batcher as it comes, over a pool of two slots. A slot has an executable for each number of requests,
-//! so that a batch copies and computes no more than it holds.
+//! Our batcher as it comes, over a pool of two slots. A slot has executables for powers of two of requests,
+//! so that a batch copies and computes little more than it holds.
 
 use axum::body::Bytes;
 use wakegraph::service::{Batcher, ExecutablePool, PoolGuard};
@@ -10,7 +10,7 @@ use crate::shape::{Answer, ITEMS, Shape, answer};
 
 pub(crate) struct Slot {
     memory: Memory,
-    /// Executables for one request, two, and so on up to all but one of a full batch.
+    /// Executables for 1, 2, 4 requests and so on.
     smaller: Vec<ExecutableGraph>,
 }
 
@@ -18,7 +18,9 @@ pub(crate) async fn start(device: &Device, shape: Shape) -> Result<Batcher<Bytes
     let device = device.clone();
     let pool = ExecutablePool::new(2, move |_| {
         let memory = Memory::new(&device, ITEMS * shape.words)?;
-        let smaller = (1..ITEMS).map(|items| memory.executable(shape, items * shape.words));
+        let sizes =
+            std::iter::successors(Some(1), |items| Some(2 * items)).take_while(|items| *items < ITEMS);
+        let smaller = sizes.map(|items| memory.executable(shape, items * shape.words));
         let smaller = smaller.collect::<Result<_>>()?;
         Ok((memory.executable(shape, ITEMS * shape.words)?, Slot { memory, smaller }))
     });
@@ -32,7 +34,7 @@ async fn run(slot: PoolGuard<Slot>, bodies: Vec<Bytes>) -> Result<Vec<Answer>> {
     let chunks = bytemuck::cast_slice_mut(&mut input).chunks_exact_mut(each);
     chunks.zip(&bodies).for_each(|(to, body)| to.copy_from_slice(body));
     drop(input);
-    match slot.smaller.get(bodies.len() - 1) {
+    match slot.smaller.get(bodies.len().next_power_of_two().ilog2() as usize) {
         Some(smaller) => smaller.submit().await?,
         None => slot.submit().await?,
     }
