@@ -24,7 +24,7 @@ wakegraph::kernel! {
             let (rows, columns) = (a.len() / inner as usize, b.len() / inner as usize);
             if rows * columns <= product.len() { [columns, rows] } else { [0, 0] }
         },
-        // SAFETY: a work-item uses one row of `a`, one column of `b` and one element of the product, which the
+        // SAFETY: a work-item uses a row of `a`, a column of `b` and an element of the product, which the
         // range bounds.
         c: unsafe { "KERNEL(multiply, (u32 relu, u32 inner, SLICE(const float, a), SLICE(const float, b), SLICE(float, product))) {
                          u64 column = GLOBAL_ID(0), row = GLOBAL_ID(1), columns = LEN(b) / inner;

@@ -61,7 +61,7 @@ impl Clique {
         Ok(clique)
     }
 
-    /// Has NCCL enqueue one call for each rank, all in one group, on the lent stream for the first rank and on
+    /// Has NCCL enqueue one call for each rank, all in one group: on the lent stream for the first rank, on
     /// streams that branch off it for the others. `call` gets the rank with its communicator and stream.
     pub(crate) fn record(
         &self,

@@ -21,23 +21,22 @@
 //!
 //! A collective is one node, on the device of the first rank. At finalize, NCCL is called once for each rank,
 //! all in one group, while streams of all devices are captured into one graph of the driver, so one launch
-//! starts all ranks. What is done with the node, its submission, its cancellation or its failure, is done with
-//! all ranks.
+//! starts all ranks. An update, a cancellation or a failure concerns the node, and so all ranks.
 //!
 //! # Why ranks do not wait for each other forever
 //! NCCL's kernels wait on their GPUs for those of the other ranks. They hang where some rank never starts, or
 //! where two GPUs start two collectives in different orders. Neither can be written with this crate:
 //!
 //! - All ranks of a collective start by one launch, behind all that the node comes after on any device. So a
-//!   node before it that fails or is cancelled keeps all of them from starting, and no rank is enqueued before
-//!   something that another rank waits for.
+//!   node before it that fails or is cancelled keeps all of them from starting, and no rank is enqueued
+//!   before something that another rank waits for.
 //! - Every collective declares to write one word on each of its devices, the same for all communicators. So
 //!   nodes and submissions that share a device are ordered as all that write the same memory are, in one
 //!   order for all devices, whatever graph, thread or communicator they are of.
 //!
-//! NCCL's documentation advises against capturing several GPUs in one process, since the launch of one rank's
-//! graph may block that of the next. Here there is one launch. Calls of NCCL by other libraries in the process
-//! are not ordered against these.
+//! NCCL's documentation advises against capturing several GPUs in one process, since the launch of one
+//! rank's graph may block that of the next. Here there is one launch. Calls of NCCL by other libraries in the
+//! process are not ordered against these.
 //!
 //! # What it needs
 //! - NCCL 2.20 or newer as `libnccl.so.2`, which is loaded at run time.
@@ -112,8 +111,8 @@ impl Communicator {
     /// elements, the node is an empty one.
     ///
     /// # Errors
-    /// At finalize: [`InvalidArgument`](ErrorKind::InvalidArgument) for a wrong number of buffers, and for one
-    /// of another length, on another device than its rank's, or that overlaps in another way;
+    /// At finalize: [`InvalidArgument`](ErrorKind::InvalidArgument) for a wrong number of buffers, and for
+    /// one of another length, on another device than its rank's, or that overlaps in another way;
     /// [`Driver`](ErrorKind::Driver) where NCCL fails.
     #[track_caller]
     pub fn all_reduce<'g, T: Element>(
@@ -203,9 +202,9 @@ impl Communicator {
                 unsafe { operation.call(clique.functions, rank, &pointers, communicator, stream) }
             })
         };
-        // SAFETY: NCCL enqueues on the streams that it is given, which come behind the lent one and before what
-        // follows on it, and uses so many elements of the buffers, and memory of its own, which the
-        // communicator keeps. All that uses the communicator is ordered by the tokens.
+        // SAFETY: NCCL enqueues on the streams that it is given, which branch off the lent one and join it,
+        // and uses so many elements of the buffers, and memory of its own, which the communicator keeps. All
+        // that uses the communicator is ordered by the tokens.
         unsafe { graph.native(collective.name(), accesses, record) }
     }
 }

@@ -37,7 +37,8 @@ fn take_calls() -> Vec<String> {
 /// Devices whose work a test completes.
 fn devices<const N: usize>() -> ([Device; N], [FakeControl; N]) {
     let opened: [_; N] = std::array::from_fn(|index| {
-        FakeDevice::open(FakeOptions::new().manual(true).peers(true).name(format!("fake:{index}")))
+        let options = FakeOptions::new().manual(true).peers(true).memory_of_peers(true);
+        FakeDevice::open(options.name(format!("fake:{index}")))
     });
     let controls = opened.each_ref().map(|(_, control)| control.clone());
     (opened.map(|(device, _)| Device::from_hal(device)), controls)

@@ -107,7 +107,7 @@ unsafe impl Device for FakeDevice {
     }
 
     fn can_access(&self, memory: &dyn Memory) -> bool {
-        self.options.peers || memory.device() == self.info.id
+        self.options.memory_of_peers || memory.device() == self.info.id
     }
 
     fn can_wait_for(&self, other: &dyn Device) -> bool {

@@ -18,6 +18,7 @@ pub struct FakeOptions {
     pub(super) clock_error: Duration,
     /// Whether the device waits for other fake devices.
     pub(super) peers: bool,
+    pub(super) memory_of_peers: bool,
     pub(super) logs_calls: bool,
     pub(super) kernel_work_group: usize,
 }
@@ -46,6 +47,7 @@ impl FakeOptions {
             capabilities,
             clock_error: Duration::ZERO,
             peers: false,
+            memory_of_peers: false,
             logs_calls: false,
             kernel_work_group: usize::MAX,
         }
@@ -92,8 +94,10 @@ setters! {
         manual: bool,
         /// Maximum time between the readings of the device's clock and the host's.
         clock_error: Duration,
-        /// Whether the device can wait for events of other such devices, and use their memory.
+        /// Whether the device can wait for events of other such devices.
         peers: bool,
+        /// Whether the device can use memory of other devices.
+        memory_of_peers: bool,
         /// The largest work-group of kernels, where that is less than the device's.
         kernel_work_group: usize,
         /// Whether the device logs the calls that it hears, for
