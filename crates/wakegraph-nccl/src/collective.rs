@@ -3,7 +3,6 @@
 
 use std::ffi::{c_int, c_void};
 
-use wakegraph::interop::UsmPointer;
 use wakegraph::{Buffer, Error, ErrorKind, Result};
 
 use crate::element::{Element, Reduction};
@@ -110,7 +109,7 @@ impl Operation {
         self.count == 0
     }
 
-    /// Calls NCCL for one rank. `pointers` are those of all outputs, and of all inputs after them.
+    /// Calls NCCL for one rank. `addresses` are those of all outputs, and of all inputs after them.
     ///
     /// # Safety
     /// The communicator and the stream are live, and of this rank.
@@ -118,19 +117,18 @@ impl Operation {
         &self,
         functions: &Functions,
         rank: usize,
-        pointers: &[UsmPointer],
+        addresses: &[usize],
         communicator: Handle,
         stream: Handle,
     ) -> Result<()> {
-        let (outputs, inputs) = pointers.split_at(self.ranks);
-        let output = outputs[rank].address();
+        let (outputs, inputs) = addresses.split_at(self.ranks);
+        let output = outputs[rank];
         let input = match self.collective {
-            Collective::Broadcast(root) if root == rank => inputs[0].address(),
+            Collective::Broadcast(root) if root == rank => inputs[0],
             // NCCL does not look at it.
             Collective::Broadcast(_) => output,
-            _ => inputs[rank].address(),
+            _ => inputs[rank],
         };
-        self.check_overlap(rank, input, output)?;
         let from: *const c_void = std::ptr::with_exposed_provenance(input);
         let to: *mut c_void = std::ptr::with_exposed_provenance_mut(output);
         let (count, of) = (self.count, self.data_type);
@@ -163,25 +161,38 @@ impl Operation {
         }
     }
 
-    /// NCCL reads and writes the same memory only where an element of the input lies where the rank's element
-    /// of the output does.
-    fn check_overlap(&self, rank: usize, input: usize, output: usize) -> Result<()> {
-        let (bytes, all) = (self.count * self.size, self.count * self.size * self.ranks);
-        let (input_len, output_len, in_place) = match self.collective {
-            Collective::AllReduce(_) | Collective::Broadcast(_) => (bytes, bytes, input == output),
-            Collective::ReduceScatter(_) => (all, bytes, output == input + rank * bytes),
-            Collective::AllGather => (bytes, all, input == output + rank * bytes),
+    /// Outputs lie apart from each other and from inputs, but for a rank's own input, if each element of the
+    /// one lies where the rank's element of the other does. `addresses` as for [`call`](Self::call).
+    pub(crate) fn check_overlaps(&self, addresses: &[usize]) -> Result<()> {
+        let (outputs, inputs) = addresses.split_at(self.ranks);
+        let (part, all) = (self.count * self.size, self.count * self.size * self.ranks);
+        let (input_len, output_len) = match self.collective {
+            Collective::AllReduce(_) | Collective::Broadcast(_) => (part, part),
+            Collective::ReduceScatter(_) => (all, part),
+            Collective::AllGather => (part, all),
         };
-        let is_apart = input + input_len <= output || output + output_len <= input;
-        if is_apart || in_place {
-            return Ok(());
+        let is_apart = |a: usize, len: usize, b: usize, other: usize| a + len <= b || b + other <= a;
+        for (rank, &output) in outputs.iter().enumerate() {
+            let others = outputs[..rank].iter().all(|&other| is_apart(output, output_len, other, output_len));
+            let apart = inputs.iter().enumerate().all(|(index, &input)| {
+                let is_own = match self.collective {
+                    Collective::AllReduce(_) => index == rank && input == output,
+                    Collective::Broadcast(root) => root == rank && input == output,
+                    Collective::ReduceScatter(_) => index == rank && output == input + rank * part,
+                    Collective::AllGather => index == rank && input == output + rank * part,
+                };
+                is_own || is_apart(output, output_len, input, input_len)
+            });
+            if !(others && apart) {
+                let why = format!("the output of rank {rank} overlaps with an input or another output");
+                let help = match self.collective {
+                    Collective::AllReduce(_) | Collective::Broadcast(_) => "it may be the rank's own input",
+                    _ => "a rank's smaller buffer may be its part of the larger one",
+                };
+                return Err(Error::new(ErrorKind::InvalidArgument, why).help(help));
+            }
         }
-        let why = format!("input and output of rank {rank} overlap");
-        let help = match self.collective {
-            Collective::AllReduce(_) | Collective::Broadcast(_) => "they may be one buffer, or lie apart",
-            _ => "the smaller may be the rank's part of the larger, or they lie apart",
-        };
-        Err(Error::new(ErrorKind::InvalidArgument, why).help(help))
+        Ok(())
     }
 }
 
@@ -190,21 +201,27 @@ impl Operation {
 mod tests {
     use super::*;
 
-    fn overlap(collective: Collective, rank: usize, input: usize, output: usize) -> bool {
+    /// Whether the outputs and inputs of two ranks at these addresses are refused, with 8 bytes of each.
+    fn overlap(collective: Collective, outputs: [usize; 2], inputs: &[usize]) -> bool {
         let operation = Operation { collective, ranks: 2, count: 4, size: 2, data_type: 0 };
-        operation.check_overlap(rank, input, output).is_err()
+        operation.check_overlaps(&[&outputs, inputs].concat()).is_err()
     }
 
     #[test]
     fn only_memory_in_place_may_be_both_read_and_written() {
         let sum = Collective::AllReduce(Reduction::Sum);
-        assert!(!overlap(sum, 0, 64, 64) && !overlap(sum, 0, 64, 72) && !overlap(sum, 0, 72, 64));
-        assert!(overlap(sum, 0, 64, 66) && overlap(sum, 0, 66, 64));
+        assert!(!overlap(sum, [64, 80], &[64, 80]) && !overlap(sum, [64, 80], &[72, 88]));
+        assert!(overlap(sum, [64, 80], &[66, 88]) && overlap(sum, [64, 80], &[72, 74]));
+        assert!(overlap(sum, [64, 66], &[88, 96]), "the outputs of two ranks");
+        assert!(overlap(sum, [64, 80], &[80, 64]), "the input of another rank");
         let gather = Collective::AllGather;
-        assert!(!overlap(gather, 1, 72, 64) && !overlap(gather, 1, 80, 64) && !overlap(gather, 1, 56, 64));
-        assert!(overlap(gather, 1, 64, 64) && overlap(gather, 0, 72, 64));
+        assert!(!overlap(gather, [64, 128], &[64, 136]) && !overlap(gather, [64, 128], &[80, 120]));
+        assert!(overlap(gather, [64, 128], &[72, 136]) && overlap(gather, [64, 128], &[64, 128]));
         let scatter = Collective::ReduceScatter(Reduction::Max);
-        assert!(!overlap(scatter, 1, 64, 72) && !overlap(scatter, 0, 64, 80));
-        assert!(overlap(scatter, 0, 64, 72) && overlap(scatter, 0, 64, 66));
+        assert!(!overlap(scatter, [64, 136], &[64, 128]) && !overlap(scatter, [80, 120], &[64, 128]));
+        assert!(overlap(scatter, [72, 136], &[64, 128]));
+        let broadcast = Collective::Broadcast(1);
+        assert!(!overlap(broadcast, [64, 80], &[80]) && !overlap(broadcast, [64, 80], &[96]));
+        assert!(overlap(broadcast, [64, 80], &[64]) && overlap(broadcast, [64, 80], &[82]));
     }
 }

@@ -80,17 +80,21 @@ impl Communicator {
     /// # Errors
     /// [`Unavailable`](ErrorKind::Unavailable) where NCCL is missing or too old;
     /// [`InvalidArgument`](ErrorKind::InvalidArgument) for no devices, for devices other than CUDA's, for the
-    /// same twice, and for several without `NCCL_NVLS_ENABLE` in the environment;
+    /// same twice without `NCCL_MULTI_RANK_GPU_ENABLE=1`, and for several ranks without `NCCL_NVLS_ENABLE` in
+    /// the environment;
     /// [`Driver`](ErrorKind::Driver) where NCCL fails.
     pub fn new(devices: &[Device]) -> Result<Self> {
         let invalid = |why: String| Error::new(ErrorKind::InvalidArgument, why);
         if devices.is_empty() {
             return Err(invalid("a communicator of no devices".into()));
         }
-        for (index, device) in devices.iter().enumerate() {
-            if devices[..index].iter().any(|other| other.selector() == device.selector()) {
-                return Err(invalid(format!("{} would be two ranks, which NCCL refuses", device.selector())));
-            }
+        let is_again = |(index, device): (usize, &Device)| {
+            devices[..index].iter().any(|other| other.selector() == device.selector())
+        };
+        let may_share = std::env::var_os("NCCL_MULTI_RANK_GPU_ENABLE").is_some_and(|value| value == "1");
+        if !may_share && devices.iter().enumerate().any(is_again) {
+            return Err(invalid("two ranks on one device".into())
+                .help("NCCL 2.30 allows it, as an experiment, with NCCL_MULTI_RANK_GPU_ENABLE=1"));
         }
         if devices.len() > 1 && std::env::var_os("NCCL_NVLS_ENABLE").is_none() {
             let why = "NCCL_NVLS_ENABLE is not set, and NCCL would use NVLink's multicast where it can";
@@ -197,9 +201,11 @@ impl Communicator {
         let accesses: Vec<_> = written.chain(read).chain(tokens).collect();
         let record = move |lent: &NativeStream<'_>, pointers: Vec<UsmPointer>| {
             let operation = operation.as_ref().map_err(Error::clone)?;
+            let addresses: Vec<_> = pointers.into_iter().map(UsmPointer::address).collect();
+            operation.check_overlaps(&addresses)?;
             clique.record(lent, |rank, communicator, stream| {
                 // SAFETY: both are live, and of this rank.
-                unsafe { operation.call(clique.functions, rank, &pointers, communicator, stream) }
+                unsafe { operation.call(clique.functions, rank, &addresses, communicator, stream) }
             })
         };
         // SAFETY: NCCL enqueues on the streams that it is given, which branch off the lent one and join it,

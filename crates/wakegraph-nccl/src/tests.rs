@@ -310,7 +310,7 @@ fn devices_that_nccl_cannot_use_are_refused() {
     let host = Device::open("host").unwrap();
     let refused = |devices: &[Device]| Communicator::new(devices).unwrap_err();
     assert!(refused(&[]).message().contains("no devices"));
-    assert!(refused(&[host.clone(), host.clone()]).message().contains("two ranks"));
+    assert!(refused(&[host.clone(), host.clone()]).message().contains("two ranks on one device"));
     // Where NCCL is missing, that is said first.
     let error = refused(&[host]);
     let expected = match Functions::load() {

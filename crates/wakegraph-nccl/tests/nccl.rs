@@ -22,58 +22,83 @@ wakegraph::kernel! {
     }
 }
 
-/// A test on this many devices.
-type Test = (&'static str, usize, fn(usize));
+/// A test, with the device of each rank.
+type Test = (&'static str, &'static [usize], fn(&[Device]));
+
+const ONE: &[usize] = &[0];
+const TWO: &[usize] = &[0, 1];
+const FOUR: &[usize] = &[0, 1, 2, 3];
+/// What NCCL 2.30 allows as an experiment, so that one GPU shows two ranks.
+const SHARED: &[usize] = &[0, 0];
 
 const TESTS: &[Test] = &[
-    ("every_collective_and_type_on_one_device", 1, every_collective_and_type),
-    ("every_collective_and_type_on_two_devices", 2, every_collective_and_type),
-    ("every_collective_and_type_on_four_devices", 4, every_collective_and_type),
-    ("a_thousand_submissions_in_flight_on_one_device", 1, a_thousand_submissions_in_flight),
-    ("a_thousand_submissions_in_flight_on_two_devices", 2, a_thousand_submissions_in_flight),
-    ("a_thousand_submissions_in_flight_on_four_devices", 4, a_thousand_submissions_in_flight),
-    ("graphs_in_random_order_on_one_device", 1, |count| graphs_in_random_order(count, 300)),
-    ("graphs_in_random_order_on_two_devices", 2, |count| graphs_in_random_order(count, 10_000)),
-    ("graphs_in_random_order_on_four_devices", 4, |count| graphs_in_random_order(count, 10_000)),
-    ("executables_keep_their_communicator", 1, executables_keep_their_communicator),
-    ("a_wrong_length_is_an_error_of_the_node", 1, a_wrong_length_is_an_error_of_the_node),
-    ("parts_of_one_buffer_are_used_in_place", 1, parts_of_one_buffer_are_used_in_place),
-    ("parts_of_one_buffer_are_used_in_place_on_two_devices", 2, parts_of_one_buffer_are_used_in_place),
+    ("every_collective_and_type_on_one_device", ONE, every_collective_and_type),
+    ("every_collective_and_type_on_two_devices", TWO, every_collective_and_type),
+    ("every_collective_and_type_on_four_devices", FOUR, every_collective_and_type),
+    ("every_collective_and_type_of_two_ranks_on_one_device", SHARED, every_collective_and_type),
+    ("a_thousand_submissions_in_flight_on_one_device", ONE, a_thousand_submissions_in_flight),
+    ("a_thousand_submissions_in_flight_on_two_devices", TWO, a_thousand_submissions_in_flight),
+    ("a_thousand_submissions_in_flight_on_four_devices", FOUR, a_thousand_submissions_in_flight),
+    ("a_thousand_submissions_in_flight_of_two_ranks_on_one_device", SHARED, a_thousand_submissions_in_flight),
+    ("graphs_in_random_order_on_one_device", ONE, |devices| graphs_in_random_order(devices, 300)),
+    ("graphs_in_random_order_on_two_devices", TWO, |devices| graphs_in_random_order(devices, 10_000)),
+    ("graphs_in_random_order_on_four_devices", FOUR, |devices| graphs_in_random_order(devices, 10_000)),
+    ("graphs_in_random_order_of_two_ranks_on_one_device", SHARED, |devices| {
+        graphs_in_random_order(devices, 300)
+    }),
+    ("executables_keep_their_communicator", ONE, executables_keep_their_communicator),
+    (
+        "executables_keep_their_communicator_of_two_ranks_on_one_device",
+        SHARED,
+        executables_keep_their_communicator,
+    ),
+    ("a_wrong_length_is_an_error_of_the_node", ONE, a_wrong_length_is_an_error_of_the_node),
+    ("parts_of_one_buffer_are_used_in_place", ONE, parts_of_one_buffer_are_used_in_place),
+    ("parts_of_one_buffer_are_used_in_place_on_two_devices", TWO, parts_of_one_buffer_are_used_in_place),
+    (
+        "parts_of_one_buffer_are_used_in_place_of_two_ranks_on_one_device",
+        SHARED,
+        parts_of_one_buffer_are_used_in_place,
+    ),
 ];
 
 fn main() -> ExitCode {
-    if std::env::var_os("NCCL_NVLS_ENABLE").is_none() {
-        // SAFETY: no other thread has been started.
-        unsafe { std::env::set_var("NCCL_NVLS_ENABLE", "0") };
+    for (name, value) in [("NCCL_NVLS_ENABLE", "0"), ("NCCL_MULTI_RANK_GPU_ENABLE", "1")] {
+        if std::env::var_os(name).is_none() {
+            // SAFETY: no other thread has been started.
+            unsafe { std::env::set_var(name, value) };
+        }
     }
     let there = backend::by_name("cuda").and_then(|cuda| cuda.device_count());
     let required = std::env::var("WAKEGRAPH_REQUIRE").unwrap_or_default().contains("nccl");
-    let trials = TESTS.iter().map(|&(name, needed, test)| {
+    let trials = TESTS.iter().map(|&(name, ranks, test)| {
         let there = there.clone();
-        Trial::ignorable_test(name, move || match there {
-            Err(error) if required => Err(Failed::from(format!("WAKEGRAPH_REQUIRE asks for it: {error}"))),
-            Err(error) => Ok(Completion::ignored_with(error)),
-            Ok(count) if count < needed => {
-                Ok(Completion::ignored_with(format!("needs {needed} devices, and there are {count}")))
-            }
-            Ok(_) => match Communicator::new(&devices(1)) {
-                Err(error) if error.kind() == ErrorKind::Unavailable && !required => {
-                    Ok(Completion::ignored_with(error))
+        Trial::ignorable_test(name, move || {
+            let needed = ranks.iter().max().map_or(0, |last| last + 1);
+            match there {
+                Ok(count) if count < needed => {
+                    return Ok(Completion::ignored_with(format!(
+                        "needs {needed} devices, and there are {count}"
+                    )));
                 }
+                Ok(_) => {}
+                Err(error) if required => return Err(Failed::from(error)),
+                Err(error) => return Ok(Completion::ignored_with(error)),
+            }
+            let open = |&index: &usize| Device::open(&format!("cuda:{index}")).unwrap();
+            let devices: Vec<_> = ranks.iter().map(open).collect();
+            match Communicator::new(&devices) {
+                Err(error) if !required || ranks == SHARED => Ok(Completion::ignored_with(error)),
                 Err(error) => Err(Failed::from(error)),
                 Ok(_) => {
-                    test(needed);
+                    test(&devices);
                     Ok(Completion::Completed)
                 }
-            },
+            }
         })
     });
     let arguments = Arguments { test_threads: Some(1), ..Arguments::from_args() };
     libtest_mimic::run(&arguments, trials.collect()).exit_code()
-}
-
-fn devices(count: usize) -> Vec<Device> {
-    (0..count).map(|index| Device::open(&format!("cuda:{index}")).unwrap()).collect()
 }
 
 fn run(exec: &ExecutableGraph) {
@@ -112,8 +137,8 @@ samples! {
     bf16: |value| Self::from_f64(value);
 }
 
-fn every_collective_and_type(count: usize) {
-    let nccl = Communicator::new(&devices(count)).unwrap();
+fn every_collective_and_type(devices: &[Device]) {
+    let nccl = Communicator::new(devices).unwrap();
     for len in [1, 7, 1000, 65_537] {
         every_collective::<i8>(&nccl, len);
         every_collective::<u8>(&nccl, len);
@@ -201,41 +226,42 @@ fn every_collective<T: Sample>(nccl: &Communicator, len: usize) {
     }
 }
 
+/// Communicators of the devices in both directions, each with the place of its ranks among the devices.
+fn both_ways(devices: &[Device]) -> [(Communicator, Vec<usize>); 2] {
+    let forth: Vec<_> = (0..devices.len()).collect();
+    let back = forth.iter().rev().copied().collect();
+    [forth, back].map(|order| {
+        let ranks: Vec<_> = order.iter().map(|&place| devices[place].clone()).collect();
+        (Communicator::new(&ranks).unwrap(), order)
+    })
+}
+
 /// Each submission adds to the numbers of each rank, and makes them equal to their average.
-fn a_thousand_submissions_in_flight(count: usize) {
-    let devices = devices(count);
-    let nccl = Communicator::new(&devices).unwrap();
-    // Another communicator with the ranks the other way round, whose order is the first one's.
-    let reversed: Vec<_> = devices.iter().rev().cloned().collect();
-    let back = Communicator::new(&reversed).unwrap();
+fn a_thousand_submissions_in_flight(devices: &[Device]) {
+    let communicators = both_ways(devices);
     let x: Vec<Buffer<f32>> =
         devices.iter().map(|device| device.buffer_from(&[0.0; 4099]).unwrap()).collect();
-    let execs: Vec<_> = [&nccl, &back]
-        .map(|nccl| {
-            let mut graph = Graph::new(&devices[0]);
-            for (rank, x) in x.iter().enumerate() {
-                graph.launch(add((2 * rank + 1) as f32, x), Range::linear(x.len()));
-            }
-            let of_rank = |device: &Device| x.iter().find(|x| x.device() == device).unwrap();
-            let x: Vec<_> = nccl.devices().iter().map(of_rank).collect();
-            nccl.all_reduce(&mut graph, Reduction::Average, &x, &x);
-            graph.finalize().unwrap()
-        })
-        .into();
+    let execs = communicators.map(|(nccl, order)| {
+        let mut graph = Graph::new(&devices[0]);
+        for (place, x) in x.iter().enumerate() {
+            graph.launch(add((2 * place + 1) as f32, x), Range::linear(x.len()));
+        }
+        let x: Vec<_> = order.iter().map(|&place| &x[place]).collect();
+        nccl.all_reduce(&mut graph, Reduction::Average, &x, &x);
+        graph.finalize().unwrap()
+    });
     let submissions: Vec<_> = (0..500).flat_map(|_| execs.iter().map(ExecutableGraph::submit)).collect();
     Runtime::new().unwrap().block_on(futures::future::try_join_all(submissions)).unwrap();
     // The mean of 1, 3, 5 .. is the number of ranks.
     for x in &x {
-        assert_eq!(read(x), [1000.0 * count as f32; 4099]);
+        assert_eq!(read(x), [1000.0 * devices.len() as f32; 4099]);
     }
 }
 
 /// Graphs of a few collectives of two communicators, made in random order, of which several are in flight.
-fn graphs_in_random_order(count: usize, graphs: usize) {
+fn graphs_in_random_order(devices: &[Device], graphs: usize) {
     const LEN: usize = 129;
-    let devices = devices(count);
-    let reversed: Vec<_> = devices.iter().rev().cloned().collect();
-    let communicators = [&devices, &reversed].map(|devices| Communicator::new(devices).unwrap());
+    let (count, communicators) = (devices.len(), both_ways(devices));
     let memory: Vec<Vec<Buffer<i32>>> =
         (0..3).map(|_| devices.iter().map(|device| device.buffer(LEN).unwrap()).collect()).collect();
     // The numbers that each rank's buffers should have.
@@ -251,10 +277,8 @@ fn graphs_in_random_order(count: usize, graphs: usize) {
         for _ in 0..20 {
             let mut graph = Graph::new(&devices[random(count)]);
             for _ in 0..4 {
-                let (from, to, nccl) = (random(3), random(3), &communicators[random(2)]);
-                let of_rank = |device: &Device| devices.iter().position(|other| other == device).unwrap();
-                let ranks: Vec<_> = nccl.devices().iter().map(of_rank).collect();
-                let pick = |of: usize| ranks.iter().map(|&rank| &memory[of][rank]).collect::<Vec<_>>();
+                let (from, to, (nccl, order)) = (random(3), random(3), &communicators[random(2)]);
+                let pick = |of: usize| order.iter().map(|&place| &memory[of][place]).collect::<Vec<_>>();
                 match random(3) {
                     0 => {
                         let (rank, value) = (random(count), random(100) as i32);
@@ -264,7 +288,7 @@ fn graphs_in_random_order(count: usize, graphs: usize) {
                     1 => {
                         let root = random(count);
                         nccl.broadcast(&mut graph, root, pick(from)[root], &pick(to));
-                        model[to] = vec![model[from][ranks[root]]; count];
+                        model[to] = vec![model[from][order[root]]; count];
                     }
                     _ => {
                         nccl.all_reduce(&mut graph, Reduction::Max, &pick(from), &pick(to));
@@ -283,26 +307,24 @@ fn graphs_in_random_order(count: usize, graphs: usize) {
     }
 }
 
-fn executables_keep_their_communicator(count: usize) {
-    let devices = devices(count);
+fn executables_keep_their_communicator(devices: &[Device]) {
     for _ in 0..5 {
-        let nccl = Communicator::new(&devices).unwrap();
-        let x = devices[0].buffer_from(&[3.0f32; 10]).unwrap();
-        let y = devices[0].buffer(10).unwrap();
+        let nccl = Communicator::new(devices).unwrap();
+        let x: Vec<_> = devices.iter().map(|device| device.buffer_from(&[3.0f32; 10]).unwrap()).collect();
+        let y: Vec<_> = devices.iter().map(|device| device.buffer(10).unwrap()).collect();
         let mut graph = Graph::new(&devices[0]);
-        nccl.all_reduce(&mut graph, Reduction::Sum, &[&x], &[&y]);
+        nccl.all_reduce(&mut graph, Reduction::Max, &x, &y);
         let exec = graph.finalize().unwrap();
         drop((graph, nccl));
         let submission = exec.submit();
         drop(exec);
         Runtime::new().unwrap().block_on(submission).unwrap();
-        assert_eq!(read(&y), [3.0; 10]);
+        y.iter().for_each(|y| assert_eq!(read(y), [3.0; 10]));
     }
 }
 
-fn a_wrong_length_is_an_error_of_the_node(count: usize) {
-    let devices = devices(count);
-    let nccl = Communicator::new(&devices).unwrap();
+fn a_wrong_length_is_an_error_of_the_node(devices: &[Device]) {
+    let nccl = Communicator::new(devices).unwrap();
     let (x, y) = (devices[0].buffer::<f32>(4).unwrap(), devices[0].buffer(5).unwrap());
     let mut graph = Graph::new(&devices[0]);
     nccl.all_reduce(&mut graph, Reduction::Sum, &[&x], &[&y]).name("gradients");
@@ -317,12 +339,12 @@ fn a_wrong_length_is_an_error_of_the_node(count: usize) {
     let mut graph = Graph::new(&devices[0]);
     nccl.all_reduce(&mut graph, Reduction::Sum, &[&x], &[&y]);
     let text = graph.finalize().unwrap_err().to_string();
-    assert!(text.contains("input and output of rank 0 overlap"), "{text}");
+    assert!(text.contains("the output of rank 0 overlaps with an input"), "{text}");
 }
 
-fn parts_of_one_buffer_are_used_in_place(count: usize) {
-    let devices = devices(count);
-    let nccl = Communicator::new(&devices).unwrap();
+fn parts_of_one_buffer_are_used_in_place(devices: &[Device]) {
+    let count = devices.len();
+    let nccl = Communicator::new(devices).unwrap();
     let start: Vec<i32> = (0..10 * count as i32).collect();
     let wholes: Vec<_> = devices.iter().map(|device| device.buffer_from(&start).unwrap()).collect();
     let part = |(rank, whole): (usize, &Buffer<i32>)| whole.slice(10 * rank..10 * (rank + 1)).unwrap();
