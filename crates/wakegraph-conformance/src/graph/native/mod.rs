@@ -12,7 +12,8 @@ use wakegraph::{ErrorKind, Graph};
 
 use crate::suite::{Setup, Test, tests};
 
-tests!("graph/native": &[] => [accesses_make_edges, devices_without_refuse_by_name, null_is_no_event]);
+tests!("graph/native": &[] => [accesses_make_edges, accesses_may_be_a_vector, devices_without_refuse_by_name,
+    null_is_no_event]);
 
 pub(crate) fn tests() -> impl Iterator<Item = Test> {
     TESTS.iter().chain(cuda::TESTS).chain(allocations::TESTS).chain(blas::TESTS).copied()
@@ -37,6 +38,27 @@ fn accesses_make_edges(setup: &Setup) {
     assert_eq!(graph.kind(native).unwrap(), CommandKind::Native);
     assert_eq!(graph.name(native).unwrap(), Some("mine"));
     assert!(graph.dot(true).contains("native command 'mine' (#3)\\l3 accesses"));
+}
+
+fn accesses_may_be_a_vector(setup: &Setup) {
+    let device = setup.device();
+    let buffers: Vec<_> = (1..6).map(|len| device.buffer::<u32>(len).unwrap()).collect();
+    let mut graph = Graph::new(device);
+    let fills: Vec<_> = buffers.iter().map(|buffer| graph.fill(buffer, 1).id()).collect();
+    let accesses: Vec<_> = buffers.iter().map(NativeAccess::write).collect();
+    // SAFETY: it does nothing.
+    let native = unsafe {
+        graph.native("mine", accesses, |_, pointers| {
+            let lens: Vec<_> = pointers.iter().map(|pointer| pointer.len()).collect();
+            assert_eq!(lens, [4, 8, 12, 16, 20]);
+            Ok(())
+        })
+    };
+    let native = native.id();
+    assert_eq!(graph.predecessors(native).unwrap(), fills);
+    if device.capabilities().commands.contains(CommandKind::Native.as_set()) {
+        graph.finalize().unwrap();
+    }
 }
 
 fn null_is_no_event(setup: &Setup) {
