@@ -45,7 +45,7 @@
 //! - `NCCL_NVLS_ENABLE` in the environment, where there are several devices: 0 leaves NVLink's multicast off,
 //!   which is the safe choice on machines that others share; 2 is NCCL's default.
 //!
-//! Conditionals and loops that a device decides about refuse nodes of several devices.
+//! Inside conditionals and loops that a device decides about, CUDA takes work of that device only.
 
 mod clique;
 mod collective;
