@@ -63,11 +63,17 @@ fn cells() -> Result<Vec<Cell>, String> {
 /// Tests with a driver of their own in the place of the vendor's, so that no device of the backend runs them.
 const ON_A_FAKE_DRIVER: &str = "crates/wakegraph-cuda/src/tests/";
 
+/// Tests of NCCL's collectives, which CUDA's devices run.
+const OF_NCCL: &str = "crates/wakegraph-nccl/tests/";
+
 /// The backend that the tests of a file run on. Files that are no backend's run on the host device and on the
 /// fake one.
 fn backend_of(file: &str) -> &'static str {
     if file.starts_with(ON_A_FAKE_DRIVER) {
         return "fake";
+    }
+    if file.starts_with(OF_NCCL) {
+        return "cuda";
     }
     let start = ["tests/", "crates/wakegraph-"].iter().find_map(|folder| file.strip_prefix(folder));
     let named = COLUMNS
