@@ -41,7 +41,7 @@
 //! | `share_long_work` | kernels of 4 ms on the others, a second | on the whole device | |
 //! | `allocations` | heap allocations of a submission in the steady state | | 0 |
 //! | `executable_host`, `executable_device` | heap and device bytes of an executable of one kernel that has run | none | |
-//! | `cache_500_device` | device bytes of 500 such executables | as many instances on one stream | 10 MB |
+//! | `cache_500_device` | device bytes of 500 such executables, in a process of its own, as the driver keeps what instances leave | as many instances on one stream | 10 MB |
 //! | `million_host`, `million_device` | bytes more after 1,000,000 submissions | before | 64 KiB |
 #![expect(unsafe_code, reason = "declares device code")]
 #![allow(clippy::print_stdout, clippy::print_stderr, reason = "a benchmark prints its results")]
