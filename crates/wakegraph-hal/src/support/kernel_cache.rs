@@ -102,6 +102,11 @@ impl KernelCache {
         Ok(())
     }
 
+    /// Returns whether the devices of the process use a cache.
+    pub fn is_enabled() -> bool {
+        ENABLED.read().is_some()
+    }
+
     /// Has the devices of the process use no cache from now on. The files stay.
     pub fn disable() {
         *ENABLED.write() = None;

@@ -1,4 +1,4 @@
-//! Kernels that are loaded in parallel, as compilers take long for each.
+//! Kernels that are loaded in parallel where compilers take long for each.
 
 use std::num::NonZero;
 use std::sync::Arc;
@@ -6,7 +6,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 use std::time::Duration;
 
-use wakegraph_hal::{CodeOrigin, Compilation, KernelDesc, Result};
+use wakegraph_hal as hal;
+use wakegraph_hal::{CodeOrigin, Compilation, KernelCache, KernelDesc, Result};
 
 use crate::runtime::completion::clock;
 use crate::runtime::resource::device::{Device, LoadedKernel};
@@ -81,10 +82,28 @@ pub(super) fn load(device: &Device, desc: &KernelDesc<'_>) -> Result<LoadedKerne
 pub(crate) fn load_all(kernels: &[(KernelRef, Device)]) {
     let unloaded: Vec<_> =
         kernels.iter().filter(|(kernel, device)| kernel.place(device).get().is_none()).collect();
-    if unloaded.len() > 1 {
+    let rest = match KernelCache::is_enabled() {
+        true => {
+            behind_the_quick(&unloaded, |(kernel, device)| kernel.on(device).is_ok_and(|it| is_quick(&*it)))
+        }
+        false => &unloaded,
+    };
+    if rest.len() > 1 {
         let threads = thread::available_parallelism().map_or(1, NonZero::get);
-        for_each_in_parallel(&unloaded, threads, &HELPERS, |(kernel, device)| drop(kernel.on(device)));
+        for_each_in_parallel(rest, threads, &HELPERS, |(kernel, device)| drop(kernel.on(device)));
     }
+}
+
+/// Whether the kernel needed no compiler.
+fn is_quick(kernel: &dyn hal::Kernel) -> bool {
+    matches!(kernel.compilation().origin, CodeOrigin::Disk | CodeOrigin::Memory)
+}
+
+/// Loads one after another, until one was not quick, and returns the others. Code from disk takes a driver
+/// microseconds, under a lock: threads beside this one would cost more than they save.
+fn behind_the_quick<T>(all: &[T], mut load: impl FnMut(&T) -> bool) -> &[T] {
+    let first_slow = all.iter().position(|one| !load(one));
+    first_slow.map_or(&[], |slow| &all[slow + 1..])
 }
 
 /// Number of threads in the process that help to load kernels. Without a common number, a hundred graphs that
@@ -174,6 +193,23 @@ mod tests {
         assert_eq!(error.kind(), ErrorKind::FeatureNotSupported);
         assert_eq!((error.node(), error.device()), (Some("kernel 'bad'"), Some("host:863")));
         assert!(KernelRef::Raw(good).place(&device).get().is_some());
+    }
+
+    #[test]
+    fn threads_come_behind_the_first_that_is_not_quick() {
+        let mut loaded = Vec::new();
+        let mut rest = |quick: &[bool]| {
+            loaded.clear();
+            let load = |&is_quick: &bool| {
+                loaded.push(is_quick);
+                is_quick
+            };
+            (behind_the_quick(quick, load).len(), loaded.len())
+        };
+        assert_eq!(rest(&[true; 3]), (0, 3));
+        assert_eq!(rest(&[true, false, true, false, true]), (3, 2));
+        assert_eq!(rest(&[false]), (0, 1));
+        assert_eq!(rest(&[]), (0, 0));
     }
 
     #[test]
