@@ -275,6 +275,6 @@ unsafe impl GpuBackend for CudaDeviceInner {
     fn cannot_split(count: NonZeroUsize) -> Error {
         let why = format!("a CUDA device cannot be split into {count}");
         Error::new(ErrorKind::FeatureNotSupported, why)
-            .help("split it with MIG, and open the parts through CUDA_VISIBLE_DEVICES")
+            .help("divide it with `share`, or with MIG, whose parts CUDA_VISIBLE_DEVICES opens")
     }
 }

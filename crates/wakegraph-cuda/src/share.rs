@@ -2,7 +2,7 @@
 //!
 //! A kernel keeps to the multiprocessors of a green context if it was launched or captured on a stream of it,
 //! or if it is a node that was added while the green context was current, of a function that was loaded so
-//! (measured on an H200). Memory, events and streams' work are those of the primary context.
+//! (measured on an H200). Memory and events belong to the primary context.
 //!
 //! The driver asks that a green context is current on one thread at a time. So it is current only while
 //! code is loaded, and while nodes are made or changed, under a lock. For every other call the primary
