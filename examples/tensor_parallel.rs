@@ -5,7 +5,8 @@
 //!
 //! `y = relu(x * a) * b`: each GPU has some columns of `a` and the same rows of `b`, so its product is a part
 //! of each element of `y`, and the all-reduce adds the parts. The result is compared with that of one GPU.
-//! Then the all-reduce alone is timed beside NCCL called by hand, through `cudarc`.
+//! Then the all-reduce alone is timed beside NCCL called by hand, through `cudarc`. For one GPU, NCCL makes it
+//! a copy.
 #![expect(unsafe_code, reason = "declares device code, and sets a variable of the environment")]
 
 use std::sync::Arc;
@@ -40,9 +41,11 @@ const WIDTH: usize = 1024;
 const HIDDEN: usize = 4096;
 
 fn main() -> Result<(), BoxError> {
-    if std::env::var_os("NCCL_NVLS_ENABLE").is_none() {
-        // SAFETY: no other thread has been started.
-        unsafe { std::env::set_var("NCCL_NVLS_ENABLE", "0") };
+    for name in ["NCCL_NVLS_ENABLE", "NCCL_GRAPH_MIXING_SUPPORT"] {
+        if std::env::var_os(name).is_none() {
+            // SAFETY: no other thread has been started.
+            unsafe { std::env::set_var(name, "0") };
+        }
     }
     Runtime::new()?.block_on(run())
 }

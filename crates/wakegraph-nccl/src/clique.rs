@@ -12,6 +12,7 @@ use parking_lot::Mutex;
 use wakegraph::interop::NativeStream;
 use wakegraph::{Buffer, Device, Error, ErrorKind, Result};
 
+use crate::exit;
 use crate::sys::{DISABLE_TIMING, Functions, Handle, NON_BLOCKING, NOT_CAPTURING, call};
 
 /// NCCL's communicators, one for each device.
@@ -20,10 +21,11 @@ pub(crate) struct Clique {
     pub(crate) devices: Vec<Device>,
     pub(crate) tokens: Vec<Arc<Buffer<u32>>>,
     /// NCCL takes one call at a time for a communicator.
-    ranks: Mutex<Vec<Rank>>,
+    pub(crate) ranks: Mutex<Vec<Rank>>,
 }
 
-struct Rank {
+/// A device, as NCCL uses it.
+pub(crate) struct Rank {
     device: c_int,
     /// The primary context of the device, which NCCL uses, too.
     context: Handle,
@@ -50,10 +52,13 @@ impl Clique {
         for &index in indices {
             ranks.push(Rank::retain(functions, index)?);
         }
-        let (mut communicators, count) = (vec![null_mut(); indices.len()], indices.len() as c_int);
-        let (places, list) = (communicators.as_mut_ptr(), indices.as_ptr());
-        // SAFETY: there are so many places, and devices.
-        unsafe { call!(functions, ncclCommInitAll(places, count, list)) }?;
+        let mut communicators = vec![null_mut(); indices.len()];
+        keeping_context(functions, || {
+            let (places, count) = (communicators.as_mut_ptr(), indices.len() as c_int);
+            // SAFETY: `places` has room for `count` communicators, and there are as many indices.
+            unsafe { call!(functions, ncclCommInitAll(places, count, indices.as_ptr())) }
+        })?;
+        exit::stop_at_exit();
         for (rank, communicator) in ranks.iter_mut().zip(communicators) {
             rank.communicator = communicator;
         }
@@ -61,8 +66,9 @@ impl Clique {
         Ok(clique)
     }
 
-    /// Has NCCL enqueue one call for each rank, all in one group: on the lent stream for the first rank, on
-    /// streams that branch off it for the others. `call` gets the rank with its communicator and stream.
+    /// Enqueues one call of NCCL for each rank, all in one group: on the lent stream for the first rank, on
+    /// streams that branch off it for the others. `call` gets the rank with its communicator and stream, and
+    /// does nothing that can fail but NCCL's call: a group that lacks a rank would wait for it.
     pub(crate) fn record(
         &self,
         lent: &NativeStream<'_>,
@@ -74,13 +80,11 @@ impl Clique {
                 "NCCL works in the primary context of a device, and the graph's device is in another one";
             return Err(Error::new(ErrorKind::InvalidArgument, why).help("open it by `Device::open`"));
         }
-        let recorded = self.fork(&mut ranks, lent).and_then(|streams| {
+        keeping_context(self.functions, || {
+            let streams = self.fork(&mut ranks, lent)?;
             self.group(&ranks, &streams, call)?;
             self.join(&ranks, &streams)
-        });
-        // SAFETY: the context is alive, and was the thread's before.
-        unsafe { call!(self.functions, cuCtxSetCurrent(lent.context())) }?;
-        recorded
+        })
     }
 
     /// A stream for each rank, behind what is on the lent one.
@@ -115,7 +119,7 @@ impl Clique {
         called.and(ended)
     }
 
-    /// Has the first stream, the lent one, come behind the others.
+    /// Orders the first stream, the lent one, behind the others.
     fn join(&self, ranks: &[Rank], streams: &[Handle]) -> Result<()> {
         for (rank, &stream) in ranks.iter().zip(streams).skip(1) {
             rank.make_current(self.functions)?;
@@ -143,7 +147,7 @@ impl Drop for Clique {
     /// that is about to drop one.
     fn drop(&mut self) {
         let (functions, ranks) = (self.functions, mem::take(self.ranks.get_mut()));
-        let destroy = move || ranks.into_iter().for_each(|rank| rank.destroy(functions));
+        let destroy = move || exit::unless_exiting(|| destroy(functions, ranks));
         if let Err(error) = thread::Builder::new().name("wakegraph-nccl".into()).spawn(destroy) {
             tracing::warn!(target: "wakegraph", %error, "NCCL's communicators stay, as no thread can be started");
         }
@@ -182,25 +186,39 @@ impl Rank {
         self.streams.push(stream);
         Ok(stream)
     }
+}
 
-    fn destroy(self, functions: &Functions) {
-        let report = |result: Result<()>| {
-            if let Err(error) = result {
-                tracing::warn!(target: "wakegraph", %error, "a part of a communicator could not be destroyed");
-            }
-        };
-        report(self.make_current(functions));
-        if !self.communicator.is_null() {
-            // SAFETY: nothing else uses the communicator.
-            report(unsafe { call!(functions, ncclCommDestroy(self.communicator)) });
+/// Destroys the communicators of all ranks, and then what they stand on.
+pub(crate) fn destroy(functions: &Functions, ranks: Vec<Rank>) {
+    let report = |result: Result<()>| {
+        if let Err(error) = result {
+            tracing::warn!(target: "wakegraph", %error, "a part of a communicator could not be destroyed");
         }
-        for stream in self.streams {
+    };
+    for rank in ranks.iter().filter(|rank| !rank.communicator.is_null()) {
+        // SAFETY: nothing else uses the communicator.
+        report(unsafe { call!(functions, ncclCommDestroy(rank.communicator)) });
+    }
+    for rank in ranks {
+        report(rank.make_current(functions));
+        for stream in rank.streams {
             // SAFETY: nothing else uses the stream.
             report(unsafe { call!(functions, cuStreamDestroy(stream)) });
         }
         // SAFETY: retained once by `retain`, released once.
-        report(unsafe { call!(functions, cuDevicePrimaryCtxRelease(self.device)) });
+        report(unsafe { call!(functions, cuDevicePrimaryCtxRelease(rank.device)) });
     }
+}
+
+/// Calls `run`, which may make other contexts current, and restores the thread's.
+fn keeping_context<T>(functions: &Functions, run: impl FnOnce() -> Result<T>) -> Result<T> {
+    let mut before = null_mut();
+    // SAFETY: the place is valid.
+    unsafe { call!(functions, cuCtxGetCurrent(&raw mut before)) }?;
+    let result = run();
+    // SAFETY: the context was current, or none was.
+    let restored = unsafe { call!(functions, cuCtxSetCurrent(before)) };
+    result.and_then(|value| restored.map(|()| value))
 }
 
 /// An event of the driver, destroyed when dropped: what waits for it does so without it.
@@ -222,7 +240,11 @@ impl Drop for Event {
 fn index_of(device: &Device) -> Result<c_int> {
     let index = device.selector().strip_prefix("cuda:").and_then(|index| index.parse().ok());
     index.ok_or_else(|| {
-        let why = format!("NCCL's collectives run on CUDA devices, and {} is none", device.selector());
+        let selector = device.selector();
+        let why = match selector.starts_with("cuda:") {
+            true => format!("NCCL's collectives run on whole GPUs, and {selector} is a part of one"),
+            false => format!("NCCL's collectives run on CUDA devices, and {selector} is none"),
+        };
         Error::new(ErrorKind::InvalidArgument, why)
     })
 }

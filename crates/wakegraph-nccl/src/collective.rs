@@ -3,8 +3,10 @@
 
 use std::ffi::{c_int, c_void};
 
+use wakegraph::interop::NativeStream;
 use wakegraph::{Buffer, Error, ErrorKind, Result};
 
+use crate::clique::Clique;
 use crate::element::{Element, Reduction};
 use crate::sys::{Functions, Handle, call};
 
@@ -109,11 +111,20 @@ impl Operation {
         self.count == 0
     }
 
+    /// Records the call of all ranks, if the memory fits. `addresses` as for [`call`](Self::call).
+    pub(crate) fn record(&self, clique: &Clique, lent: &NativeStream<'_>, addresses: &[usize]) -> Result<()> {
+        self.check_overlaps(addresses)?;
+        clique.record(lent, |rank, communicator, stream| {
+            // SAFETY: both are live, and of this rank.
+            unsafe { self.call(clique.functions, rank, addresses, communicator, stream) }
+        })
+    }
+
     /// Calls NCCL for one rank. `addresses` are those of all outputs, and of all inputs after them.
     ///
     /// # Safety
     /// The communicator and the stream are live, and of this rank.
-    pub(crate) unsafe fn call(
+    unsafe fn call(
         &self,
         functions: &Functions,
         rank: usize,
@@ -137,7 +148,7 @@ impl Operation {
         let number = |by: Reduction| if self.ranks == 1 { Reduction::Sum.number() } else { by.number() };
         match self.collective {
             Collective::AllReduce(by) => {
-                // SAFETY: both have so many elements on the rank's device; the rest is the caller's.
+                // SAFETY: both have `count` elements on the rank's device; the rest is the caller's.
                 unsafe {
                     call!(functions, ncclAllReduce(from, to, count, of, number(by), communicator, stream))
                 }
@@ -163,7 +174,7 @@ impl Operation {
 
     /// Outputs lie apart from each other and from inputs, but for a rank's own input, if each element of the
     /// one lies where the rank's element of the other does. `addresses` as for [`call`](Self::call).
-    pub(crate) fn check_overlaps(&self, addresses: &[usize]) -> Result<()> {
+    fn check_overlaps(&self, addresses: &[usize]) -> Result<()> {
         let (outputs, inputs) = addresses.split_at(self.ranks);
         let (part, all) = (self.count * self.size, self.count * self.size * self.ranks);
         let (input_len, output_len) = match self.collective {

@@ -48,7 +48,8 @@ pub enum Reduction {
     Max,
     /// The smallest of them.
     Min,
-    /// Their sum, divided by the number of ranks; integers are rounded towards zero.
+    /// Their sum, divided by the number of ranks. The sum of integers wraps around first, and the average is
+    /// rounded towards zero.
     Average,
 }
 

@@ -25,7 +25,8 @@
 //!
 //! # Why ranks do not wait for each other forever
 //! NCCL's kernels wait on their GPUs for those of the other ranks. They hang where some rank never starts, or
-//! where two GPUs start two collectives in different orders. Neither can be written with this crate:
+//! where two GPUs start two collectives in different orders. By design, neither can be written with this crate,
+//! which has not run on two GPUs yet:
 //!
 //! - All ranks of a collective start by one launch, behind all that the node comes after on any device. So a
 //!   node before it that fails or is cancelled keeps all of them from starting, and no rank is enqueued
@@ -41,15 +42,19 @@
 //! # What it needs
 //! - NCCL 2.20 or newer as `libnccl.so.2`, which is loaded at run time.
 //! - Devices that can access each other's memory, where there are several, all opened by
-//!   [`Device::open`](wakegraph::Device::open).
-//! - `NCCL_NVLS_ENABLE` in the environment, where there are several devices: 0 leaves NVLink's multicast off,
-//!   which is the safe choice on machines that others share; 2 is NCCL's default.
+//!   [`Device::open`](wakegraph::Device::open). [Imported](wakegraph::Device::import) buffers are taken on the
+//!   first of them only.
+//! - A decision on two variables of the environment, where there are several devices:
 //!
-//! Inside conditionals and loops that a device decides about, CUDA takes work of that device only.
+//! | variable | 0 | NCCL's default |
+//! |---|---|---|
+//! | `NCCL_NVLS_ENABLE` | NVLink's multicast is off: the safe choice on machines that others share | 2: on, where it is there |
+//! | `NCCL_GRAPH_MIXING_SUPPORT` | what this crate needs, as it orders all collectives | 1: NCCL orders them as well, which by its documentation may lead to deadlocks |
 
 mod clique;
 mod collective;
 mod element;
+mod exit;
 mod sys;
 #[cfg(test)]
 mod tests;
@@ -66,6 +71,9 @@ use crate::clique::Clique;
 use crate::collective::{Collective, Operation};
 use crate::sys::Functions;
 
+/// Variables of the environment that have to be set for several ranks.
+const DECISIONS: [&str; 2] = ["NCCL_NVLS_ENABLE", "NCCL_GRAPH_MIXING_SUPPORT"];
+
 /// NCCL's communicators of some devices, which are its ranks in their order. Clones are handles to the same.
 ///
 /// Graphs and executables keep it. When nothing does any more, a thread destroys it.
@@ -80,8 +88,8 @@ impl Communicator {
     /// # Errors
     /// [`Unavailable`](ErrorKind::Unavailable) where NCCL is missing or too old;
     /// [`InvalidArgument`](ErrorKind::InvalidArgument) for no devices, for devices other than CUDA's, for the
-    /// same twice without `NCCL_MULTI_RANK_GPU_ENABLE=1`, and for several ranks without `NCCL_NVLS_ENABLE` in
-    /// the environment;
+    /// same twice without `NCCL_MULTI_RANK_GPU_ENABLE=1`, and for several ranks where one of the
+    /// [variables](crate#what-it-needs) of the environment is not set;
     /// [`Driver`](ErrorKind::Driver) where NCCL fails.
     pub fn new(devices: &[Device]) -> Result<Self> {
         let invalid = |why: String| Error::new(ErrorKind::InvalidArgument, why);
@@ -96,10 +104,10 @@ impl Communicator {
             return Err(invalid("two ranks on one device".into())
                 .help("NCCL 2.30 allows it, as an experiment, with NCCL_MULTI_RANK_GPU_ENABLE=1"));
         }
-        if devices.len() > 1 && std::env::var_os("NCCL_NVLS_ENABLE").is_none() {
-            let why = "NCCL_NVLS_ENABLE is not set, and NCCL would use NVLink's multicast where it can";
-            return Err(invalid(why.into())
-                .help("set it before the program starts: to 0 for no multicast, or to 2, NCCL's default"));
+        let is_open = |name: &&&str| devices.len() > 1 && std::env::var_os(**name).is_none();
+        if let Some(name) = DECISIONS.iter().find(is_open) {
+            return Err(invalid(format!("several ranks, and {name} is not set"))
+                .help("set it before the program starts, mostly to 0: the documentation of `wakegraph-nccl` says why"));
         }
         Ok(Self(Arc::new(Clique::new(Functions::load()?, devices)?)))
     }
@@ -202,15 +210,11 @@ impl Communicator {
         let record = move |lent: &NativeStream<'_>, pointers: Vec<UsmPointer>| {
             let operation = operation.as_ref().map_err(Error::clone)?;
             let addresses: Vec<_> = pointers.into_iter().map(UsmPointer::address).collect();
-            operation.check_overlaps(&addresses)?;
-            clique.record(lent, |rank, communicator, stream| {
-                // SAFETY: both are live, and of this rank.
-                unsafe { operation.call(clique.functions, rank, &addresses, communicator, stream) }
-            })
+            operation.record(&clique, lent, &addresses)
         };
         // SAFETY: NCCL enqueues on the streams that it is given, which branch off the lent one and join it,
-        // and uses so many elements of the buffers, and memory of its own, which the communicator keeps. All
-        // that uses the communicator is ordered by the tokens.
+        // and uses the elements of the buffers, and memory of its own, which the communicator keeps. All that
+        // uses the communicator is ordered by the tokens.
         unsafe { graph.native(collective.name(), accesses, record) }
     }
 }

@@ -27,7 +27,7 @@ macro_rules! functions {
         #[allow(non_snake_case, reason = "the vendor's names")]
         pub(crate) struct Functions {
             /// The text of an error of NCCL.
-            text: unsafe extern "C" fn(c_int) -> *const c_char,
+            pub(crate) text: unsafe extern "C" fn(c_int) -> *const c_char,
             $(pub(crate) $name: unsafe extern "C" fn($($argument),*) -> c_int,)+
         }
 
@@ -71,6 +71,7 @@ functions! {
     cuDeviceGet = "cuDeviceGet"(*mut c_int, c_int);
     cuDevicePrimaryCtxRetain = "cuDevicePrimaryCtxRetain"(*mut Handle, c_int);
     cuDevicePrimaryCtxRelease = "cuDevicePrimaryCtxRelease_v2"(c_int);
+    cuCtxGetCurrent = "cuCtxGetCurrent"(*mut Handle);
     cuCtxSetCurrent = "cuCtxSetCurrent"(Handle);
     cuStreamCreate = "cuStreamCreate"(*mut Handle, c_uint);
     cuStreamDestroy = "cuStreamDestroy_v2"(Handle);
@@ -143,14 +144,16 @@ impl Functions {
         if code == 0 {
             return Ok(());
         }
-        let mut why = format!("{call} failed with {code}");
-        if call.starts_with("nccl") {
-            // SAFETY: NCCL has a text, a constant, for every number.
-            let text = unsafe { (self.text)(code) };
-            // SAFETY: a text that ends in NUL.
-            let text = unsafe { CStr::from_ptr(text) }.to_string_lossy();
-            why = format!("{why}: {text}");
+        let failed = |why| Err(Error::new(ErrorKind::Driver, why));
+        let why = format!("{call} failed with {code}");
+        if !call.starts_with("nccl") {
+            return failed(why);
         }
-        Err(Error::new(ErrorKind::Driver, why).help("NCCL_DEBUG=WARN in the environment has NCCL say more"))
+        // SAFETY: NCCL has a text, a constant, for every number.
+        let text = unsafe { (self.text)(code) };
+        // SAFETY: a text that ends in NUL.
+        let text = unsafe { CStr::from_ptr(text) }.to_string_lossy();
+        failed(format!("{why}: {text}"))
+            .map_err(|error| error.help("set NCCL_DEBUG=WARN in the environment: NCCL then says more"))
     }
 }

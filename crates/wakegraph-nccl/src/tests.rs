@@ -1,11 +1,11 @@
-//! The order of ranks, on fake devices and with fake functions in the place of NCCL's and the driver's.
+//! The order of ranks, on fake devices and with fake functions of NCCL and the driver.
 #![expect(unsafe_code, reason = "makes a stream that nothing looks at")]
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeSet;
 use std::ffi::c_int;
-use std::ptr::null_mut;
+use std::ptr::{null_mut, without_provenance_mut};
 use std::sync::Arc;
 
 use tokio::runtime::Runtime;
@@ -14,9 +14,9 @@ use wakegraph::interop::NativeStream;
 use wakegraph::testing::{FakeControl, FakeDevice, FakeOptions};
 use wakegraph::{Buffer, Device, Error, ErrorKind, Graph, NodeId, Result};
 
-use crate::clique::Clique;
+use crate::clique::{Clique, destroy};
 use crate::collective::{Collective, Operation};
-use crate::sys::Functions;
+use crate::sys::{Functions, Handle};
 use crate::{Communicator, Reduction};
 
 thread_local! {
@@ -34,6 +34,17 @@ fn take_calls() -> Vec<String> {
     CALLS.take()
 }
 
+/// Gives handles that are not null.
+unsafe extern "C" fn init_all(places: *mut Handle, count: c_int, _: *const c_int) -> c_int {
+    for rank in 0..count as usize {
+        // SAFETY: the caller has a place for each rank.
+        let place = unsafe { places.add(rank) };
+        // SAFETY: as above.
+        unsafe { place.write(without_provenance_mut(rank + 1)) };
+    }
+    called("ncclCommInitAll")
+}
+
 /// Devices whose work a test completes.
 fn devices<const N: usize>() -> ([Device; N], [FakeControl; N]) {
     let opened: [_; N] = std::array::from_fn(|index| {
@@ -45,7 +56,7 @@ fn devices<const N: usize>() -> ([Device; N], [FakeControl; N]) {
 }
 
 fn communicator(devices: &[Device]) -> Communicator {
-    let functions = Box::leak(Box::new(Functions::fake()));
+    let functions = Box::leak(Box::new(Functions { ncclCommInitAll: init_all, ..Functions::fake() }));
     let indices: Vec<c_int> = (0..).take(devices.len()).collect();
     Communicator(Arc::new(Clique::of(functions, devices, &indices).unwrap()))
 }
@@ -82,7 +93,7 @@ fn all_ranks_are_in_one_group_between_the_fork_and_the_join() {
     let branch = ["cuCtxSetCurrent", "cuStreamCreate", "cuStreamWaitEvent"];
     let join = ["cuCtxSetCurrent", "cuEventCreate", "cuEventRecord", "cuStreamWaitEvent", "cuEventDestroy"];
     let expected = [
-        &["cuEventCreate", "cuEventRecord"][..],
+        &["cuCtxGetCurrent", "cuEventCreate", "cuEventRecord"][..],
         &branch,
         &branch,
         &["cuEventDestroy", "ncclGroupStart", "rank 0", "rank 1", "rank 2", "ncclGroupEnd"],
@@ -98,7 +109,7 @@ fn one_rank_needs_no_other_stream() {
     let ([a], _) = devices();
     let (recorded, calls) = record(&communicator(&[a]), |_| Ok(()));
     recorded.unwrap();
-    assert_eq!(calls, ["ncclGroupStart", "rank 0", "ncclGroupEnd", "cuCtxSetCurrent"]);
+    assert_eq!(calls, ["cuCtxGetCurrent", "ncclGroupStart", "rank 0", "ncclGroupEnd", "cuCtxSetCurrent"]);
 }
 
 #[test]
@@ -133,6 +144,60 @@ fn a_group_is_ended_and_the_context_restored_whatever_fails() {
         assert_eq!(calls.last().unwrap(), "cuCtxSetCurrent", "{call}");
     }
     record(&nccl, |_| Ok(())).0.unwrap();
+}
+
+#[test]
+fn memory_that_overlaps_on_any_rank_is_refused_before_a_group_begins() {
+    let ([a, b], _) = devices();
+    let nccl = communicator(&[a.clone(), b.clone()]);
+    let x = buffers(&[a, b], 4);
+    let x = [&x[0], &x[1]];
+    let sum = Collective::AllReduce(Reduction::Sum);
+    let operation = Operation::new(sum, &["fake:0", "fake:1"], &x, &x).unwrap();
+    // SAFETY: no function looks at the handles.
+    let lent = unsafe { NativeStream::new("cuda", null_mut(), null_mut()) };
+    take_calls();
+    let error = operation.record(&nccl.0, &lent, &[64, 128, 64, 132]).unwrap_err();
+    assert!(error.message().contains("rank 1 overlaps"), "{error}");
+    assert_eq!(take_calls(), [""; 0]);
+    operation.record(&nccl.0, &lent, &[64, 128, 64, 128]).unwrap();
+    let all: Vec<_> = take_calls().into_iter().filter(|call| call.starts_with("nccl")).collect();
+    assert_eq!(all, ["ncclGroupStart", "ncclAllReduce", "ncclAllReduce", "ncclGroupEnd"]);
+}
+
+#[test]
+fn making_a_communicator_keeps_the_current_context() {
+    let ([a, b], _) = devices();
+    take_calls();
+    communicator(&[a, b]);
+    let calls = take_calls();
+    assert_eq!(calls[calls.len() - 3..], ["cuCtxGetCurrent", "ncclCommInitAll", "cuCtxSetCurrent"]);
+}
+
+#[test]
+fn communicators_are_destroyed_before_what_they_stand_on() {
+    let ([a, b], _) = devices();
+    let nccl = communicator(&[a, b]);
+    record(&nccl, |_| Ok(())).0.unwrap();
+    let ranks = std::mem::take(&mut *nccl.0.ranks.lock());
+    destroy(nccl.0.functions, ranks);
+    let expected = [
+        &["ncclCommDestroy"; 2][..],
+        &["cuCtxSetCurrent", "cuDevicePrimaryCtxRelease"],
+        &["cuCtxSetCurrent", "cuStreamDestroy", "cuDevicePrimaryCtxRelease"],
+    ];
+    assert_eq!(take_calls(), expected.concat());
+}
+
+#[test]
+fn inside_a_conditional_a_collective_is_driven_by_the_runtime() {
+    let ([a, b], _) = devices();
+    let nccl = communicator(&[a.clone(), b]);
+    let flag = a.buffer::<u32>(1).unwrap();
+    let mut graph = Graph::new(&a);
+    graph.if_nonzero(&flag, &reduce(&nccl));
+    let plan = graph.finalize().unwrap().plan_text();
+    assert!(plan.starts_with("host task 0 runs conditional #0") && plan.contains("all-reduce"), "{plan}");
 }
 
 /// Whether one of the nodes comes after the other.

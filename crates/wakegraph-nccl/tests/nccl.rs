@@ -1,11 +1,15 @@
 //! NCCL's collectives on GPUs: one, two and four. With fewer, or without NCCL, tests are ignored by name.
 //!
-//! What no GPU is needed for, the order of the ranks above all, is tested in `src/tests.rs`.
+//! What no GPU is needed for, the order of the ranks above all, is tested in `src/tests.rs`. For one rank, NCCL
+//! makes copies and launches none of its kernels.
 #![expect(unsafe_code, reason = "declares device code, and sets a variable of the environment")]
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
+#![allow(clippy::print_stdout, reason = "prints what it has counted")]
 
 use std::fmt::Debug;
 use std::process::ExitCode;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
 
 use half::{bf16, f16};
 use libtest_mimic::{Arguments, Completion, Failed, Trial};
@@ -40,6 +44,9 @@ const TESTS: &[Test] = &[
     ("a_thousand_submissions_in_flight_on_two_devices", TWO, a_thousand_submissions_in_flight),
     ("a_thousand_submissions_in_flight_on_four_devices", FOUR, a_thousand_submissions_in_flight),
     ("a_thousand_submissions_in_flight_of_two_ranks_on_one_device", SHARED, a_thousand_submissions_in_flight),
+    ("submissions_beside_calls_that_wait_for_devices_on_one_device", ONE, beside_calls_that_wait),
+    ("submissions_beside_calls_that_wait_for_devices_on_two_devices", TWO, beside_calls_that_wait),
+    ("submissions_beside_calls_that_wait_for_devices_on_four_devices", FOUR, beside_calls_that_wait),
     ("graphs_in_random_order_on_one_device", ONE, |devices| graphs_in_random_order(devices, 300)),
     ("graphs_in_random_order_on_two_devices", TWO, |devices| graphs_in_random_order(devices, 10_000)),
     ("graphs_in_random_order_on_four_devices", FOUR, |devices| graphs_in_random_order(devices, 10_000)),
@@ -47,6 +54,7 @@ const TESTS: &[Test] = &[
         graphs_in_random_order(devices, 300)
     }),
     ("executables_keep_their_communicator", ONE, executables_keep_their_communicator),
+    ("executables_keep_their_communicator_on_two_devices", TWO, executables_keep_their_communicator),
     (
         "executables_keep_their_communicator_of_two_ranks_on_one_device",
         SHARED,
@@ -63,7 +71,9 @@ const TESTS: &[Test] = &[
 ];
 
 fn main() -> ExitCode {
-    for (name, value) in [("NCCL_NVLS_ENABLE", "0"), ("NCCL_MULTI_RANK_GPU_ENABLE", "1")] {
+    let variables =
+        [("NCCL_NVLS_ENABLE", "0"), ("NCCL_GRAPH_MIXING_SUPPORT", "0"), ("NCCL_MULTI_RANK_GPU_ENABLE", "1")];
+    for (name, value) in variables {
         if std::env::var_os(name).is_none() {
             // SAFETY: no other thread has been started.
             unsafe { std::env::set_var(name, value) };
@@ -256,6 +266,42 @@ fn a_thousand_submissions_in_flight(devices: &[Device]) {
     for x in &x {
         assert_eq!(read(x), [1000.0 * devices.len() as f32; 4099]);
     }
+}
+
+/// Sets the flag when it is dropped, also by a panic.
+struct Over<'a>(&'a AtomicBool);
+
+impl Drop for Over<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+}
+
+/// 1,000 submissions, while another thread makes and drops communicators and memory, and trims the devices:
+/// NCCL and the driver wait for whole devices then, as they might in the middle of a launch.
+fn beside_calls_that_wait(devices: &[Device]) {
+    let is_over = AtomicBool::new(false);
+    thread::scope(|scope| {
+        let waits = scope.spawn(|| {
+            let mut rounds = 0;
+            while !is_over.load(Ordering::Relaxed) {
+                let nccl = Communicator::new(devices).unwrap();
+                let x: Vec<Buffer<f32>> =
+                    devices.iter().map(|device| device.buffer(1 << 20).unwrap()).collect();
+                let mut graph = Graph::new(&devices[0]);
+                nccl.all_reduce(&mut graph, Reduction::Sum, &x, &x);
+                run(&graph.finalize().unwrap());
+                drop((graph, x, nccl));
+                devices.iter().for_each(|device| device.trim().unwrap());
+                rounds += 1;
+            }
+            rounds
+        });
+        let over = Over(&is_over);
+        a_thousand_submissions_in_flight(devices);
+        drop(over);
+        println!("{} rounds of calls that wait", waits.join().unwrap());
+    });
 }
 
 /// Graphs of a few collectives of two communicators, made in random order, of which several are in flight.
