@@ -5,8 +5,8 @@
 //!
 //! `y = relu(x * a) * b`: each GPU has some columns of `a` and the same rows of `b`, so its product is a part
 //! of each element of `y`, and the all-reduce adds the parts. The result is compared with that of one GPU.
-//! Then the all-reduce alone is timed beside NCCL called by hand, through `cudarc`. For one GPU, NCCL makes it
-//! a copy.
+//! Then the all-reduce alone is timed beside NCCL called by hand, through `cudarc`. For one GPU, NCCL makes
+//! it a copy.
 #![expect(unsafe_code, reason = "declares device code, and sets a variable of the environment")]
 
 use std::sync::Arc;

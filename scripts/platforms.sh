@@ -12,7 +12,7 @@ for crate in hal host cuda level-zero opencl; do packages+=(-p "wakegraph-$crate
 
 echo "$arm: the library with default features; all features, tests and examples"
 check --target $arm -p wakegraph
-check --target $arm --all-features --lib --tests --examples "${packages[@]}" -p wakegraph-hip -p wakegraph-examples
+check --target $arm --all-features --lib --tests --examples "${packages[@]}" -p wakegraph-hip -p wakegraph-nccl -p wakegraph-examples
 # The tests of HIP start AMD's libraries for Linux.
 echo "$windows: all features, tests and examples, except the tests of HIP"
 check --target $windows --all-features --lib --tests --examples "${packages[@]}" -p wakegraph-examples

@@ -143,8 +143,8 @@ impl Operation {
         let from: *const c_void = std::ptr::with_exposed_provenance(input);
         let to: *mut c_void = std::ptr::with_exposed_provenance_mut(output);
         let (count, of) = (self.count, self.data_type);
-        // Of one rank, all reductions are the rank's own numbers. For an average, NCCL before 2.29.7 leaves out
-        // the last ones.
+        // Of one rank, all reductions are the rank's own numbers. For an average, NCCL before 2.29.7 leaves
+        // out the last ones.
         let number = |by: Reduction| if self.ranks == 1 { Reduction::Sum.number() } else { by.number() };
         match self.collective {
             Collective::AllReduce(by) => {

@@ -25,8 +25,8 @@
 //!
 //! # Why ranks do not wait for each other forever
 //! NCCL's kernels wait on their GPUs for those of the other ranks. They hang where some rank never starts, or
-//! where two GPUs start two collectives in different orders. By design, neither can be written with this crate,
-//! which has not run on two GPUs yet:
+//! where two GPUs start two collectives in different orders. By design, neither can be written with this
+//! crate, which has not run on two GPUs yet:
 //!
 //! - All ranks of a collective start by one launch, behind all that the node comes after on any device. So a
 //!   node before it that fails or is cancelled keeps all of them from starting, and no rank is enqueued
@@ -42,8 +42,8 @@
 //! # What it needs
 //! - NCCL 2.20 or newer as `libnccl.so.2`, which is loaded at run time.
 //! - Devices that can access each other's memory, where there are several, all opened by
-//!   [`Device::open`](wakegraph::Device::open). [Imported](wakegraph::Device::import) buffers are taken on the
-//!   first of them only.
+//!   [`Device::open`](wakegraph::Device::open). [Imported](wakegraph::Device::import) buffers are taken on
+//!   the first of them only.
 //! - A decision on two variables of the environment, where there are several devices:
 //!
 //! | variable | 0 | NCCL's default |

@@ -1,7 +1,7 @@
 //! NCCL's collectives on GPUs: one, two and four. With fewer, or without NCCL, tests are ignored by name.
 //!
-//! What no GPU is needed for, the order of the ranks above all, is tested in `src/tests.rs`. For one rank, NCCL
-//! makes copies and launches none of its kernels.
+//! What no GPU is needed for, the order of the ranks above all, is tested in `src/tests.rs`. For one rank,
+//! NCCL makes copies and launches none of its kernels.
 #![expect(unsafe_code, reason = "declares device code, and sets a variable of the environment")]
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 #![allow(clippy::print_stdout, reason = "prints what it has counted")]
