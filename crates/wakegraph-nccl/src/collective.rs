@@ -120,6 +120,13 @@ impl Operation {
         })
     }
 
+    /// The addresses of all outputs, and of all inputs. What comes after them is other memory of the node.
+    fn split<'a>(&self, addresses: &'a [usize]) -> (&'a [usize], &'a [usize]) {
+        let inputs = if let Collective::Broadcast(_) = self.collective { 1 } else { self.ranks };
+        let (outputs, rest) = addresses.split_at(self.ranks);
+        (outputs, &rest[..inputs])
+    }
+
     /// Calls NCCL for one rank. `addresses` are those of all outputs, and of all inputs after them.
     ///
     /// # Safety
@@ -132,7 +139,7 @@ impl Operation {
         communicator: Handle,
         stream: Handle,
     ) -> Result<()> {
-        let (outputs, inputs) = addresses.split_at(self.ranks);
+        let (outputs, inputs) = self.split(addresses);
         let output = outputs[rank];
         let input = match self.collective {
             Collective::Broadcast(root) if root == rank => inputs[0],
@@ -175,7 +182,7 @@ impl Operation {
     /// Outputs lie apart from each other and from inputs, but for a rank's own input, if each element of the
     /// one lies where the rank's element of the other does. `addresses` as for [`call`](Self::call).
     fn check_overlaps(&self, addresses: &[usize]) -> Result<()> {
-        let (outputs, inputs) = addresses.split_at(self.ranks);
+        let (outputs, inputs) = self.split(addresses);
         let (part, all) = (self.count * self.size, self.count * self.size * self.ranks);
         let (input_len, output_len) = match self.collective {
             Collective::AllReduce(_) | Collective::Broadcast(_) => (part, part),
@@ -215,7 +222,8 @@ mod tests {
     /// Whether the outputs and inputs of two ranks at these addresses are refused, with 8 bytes of each.
     fn overlap(collective: Collective, outputs: [usize; 2], inputs: &[usize]) -> bool {
         let operation = Operation { collective, ranks: 2, count: 4, size: 2, data_type: 0 };
-        operation.check_overlaps(&[&outputs, inputs].concat()).is_err()
+        // Each node has the devices' tokens, too, which may lie anywhere.
+        operation.check_overlaps(&[&outputs, inputs, &[65, 129]].concat()).is_err()
     }
 
     #[test]
