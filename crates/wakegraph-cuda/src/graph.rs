@@ -21,7 +21,7 @@ use super::sys::{
     CUDA_GRAPH_INSTANTIATE_FLAG_AUTO_FREE_ON_LAUNCH, CUDA_MEMCPY3D, CUDA_MEMSET_NODE_PARAMS, CUgraph,
     CUgraph_st, CUgraphConditionalHandle, CUgraphConditionalNodeType, CUgraphConditionalParams,
     CUgraphEdgeData, CUgraphExec_st, CUgraphExecUpdateResultInfo, CUgraphKernelParams, CUgraphNode, CUresult,
-    CUstream, CudaFailure, Driver, call, missing, outcome,
+    CUstream, CUstreamCaptureStatus, CudaFailure, Driver, call, missing, outcome,
 };
 
 /// A node of a graph, which keeps it alive.
@@ -70,8 +70,8 @@ pub(super) fn allocates(graph: &DriverGraph) -> Result<bool, CudaFailure> {
     Ok(false)
 }
 
-/// Adds a copy of a graph behind what the stream has captured so far. False where the stream does not
-/// capture.
+/// Adds a copy of a graph behind what the stream has captured so far, and returns the status of the capture.
+/// Unless that is active, nothing is added.
 ///
 /// # Safety
 /// Stream and graph are live, and no other thread uses them.
@@ -79,7 +79,7 @@ pub(super) unsafe fn add_to_capture(
     driver: &Driver,
     stream: CUstream,
     graph: CUgraph,
-) -> Result<bool, CudaFailure> {
+) -> Result<CUstreamCaptureStatus, CudaFailure> {
     const INFO: &str = "cuStreamGetCaptureInfo_v2";
     const CONTINUE: &str = "cuStreamUpdateCaptureDependencies";
     let info = driver.cuStreamGetCaptureInfo.ok_or_else(|| missing(INFO))?;
@@ -90,7 +90,7 @@ pub(super) unsafe fn add_to_capture(
     // SAFETY: the caller vouches for the stream; the places are valid.
     outcome(INFO, unsafe { info(stream, places.0, places.1, places.2, places.3, places.4) })?;
     if status != CU_STREAM_CAPTURE_STATUS_ACTIVE {
-        return Ok(false);
+        return Ok(status);
     }
     let mut node = ptr::null_mut();
     let place = &raw mut node;
@@ -99,7 +99,7 @@ pub(super) unsafe fn add_to_capture(
     unsafe { call!(driver, cuGraphAddChildGraphNode(place, captured, after, count, graph)) }?;
     // SAFETY: the node has just been added to the graph that the stream captures.
     outcome(CONTINUE, unsafe { go_on(stream, place, 1, CU_STREAM_SET_CAPTURE_DEPENDENCIES) })?;
-    Ok(true)
+    Ok(status)
 }
 
 /// One of the driver's graphs that a command-buffer consists of.

@@ -84,7 +84,10 @@ use context::CudaContext;
 use device::CudaDeviceInner;
 use kernel::CudaKernel;
 use queue::CudaCommandBuffer;
-use sys::{CUDA_ERROR_NOT_SUPPORTED, CUcontext, CudaFailure, Driver};
+use sys::{
+    CU_STREAM_CAPTURE_STATUS_ACTIVE, CU_STREAM_CAPTURE_STATUS_NONE, CUDA_ERROR_NOT_SUPPORTED, CUcontext,
+    CUstreamCaptureStatus, CudaFailure, Driver,
+};
 use wakegraph_hal::support::library::OpenDevices;
 use wakegraph_hal::support::streams::{GpuBackend, GpuDevice};
 use wakegraph_hal::{Backend, CommandBufferDesc, Device, Error, ErrorKind, KernelDesc, NativeStream, Result};
@@ -189,8 +192,9 @@ pub unsafe fn open_in_context(
 /// # Errors
 /// [`InvalidArgument`](ErrorKind::InvalidArgument) for a null handle, and for a stream of another backend;
 /// [`InvalidOperation`](ErrorKind::InvalidOperation) for a stream that is not captured, as in a stream task;
-/// [`FeatureNotSupported`](ErrorKind::FeatureNotSupported) for a graph that allocates or frees memory, which
-/// the driver does not copy; [`Driver`](ErrorKind::Driver) for others that it refuses.
+/// [`FeatureNotSupported`](ErrorKind::FeatureNotSupported) for a graph with memory nodes or conditional
+/// nodes, which the driver does not copy; [`Driver`](ErrorKind::Driver) for others that it refuses, and where
+/// a call before has made the capture invalid.
 ///
 /// # Safety
 /// `graph` is null or a live graph, which no other thread uses during the call. What its nodes use is
@@ -203,19 +207,33 @@ pub unsafe fn capture_graph(stream: &NativeStream<'_>, graph: *mut c_void) -> Re
     }
     // SAFETY: the stream is lent; the caller vouches for the graph.
     match unsafe { graph::add_to_capture(error::driver()?, stream.stream().cast(), graph.cast()) } {
-        Ok(true) => Ok(()),
-        Ok(false) => {
-            let why = "the stream is not captured";
-            Err(Error::new(ErrorKind::InvalidOperation, why)
-                .help("use a native command, or instantiate the graph and launch it on the stream"))
+        Ok(CU_STREAM_CAPTURE_STATUS_ACTIVE) => Ok(()),
+        Ok(status) => Err(no_capture(status)),
+        Err(failure) => Err(not_added(failure)),
+    }
+}
+
+/// The error of a stream whose capture has this status.
+fn no_capture(status: CUstreamCaptureStatus) -> Error {
+    match status {
+        CU_STREAM_CAPTURE_STATUS_NONE => {
+            Error::new(ErrorKind::InvalidOperation, "the stream is not captured")
+                .help("use a native command, or instantiate the graph and launch it on the stream")
         }
-        Err(failure) if failure.code == CUDA_ERROR_NOT_SUPPORTED => {
-            let why = "the driver does not copy this graph, which allocates or frees memory";
-            Err(Error::new(ErrorKind::FeatureNotSupported, why)
+        _ => Error::new(ErrorKind::Driver, "a call before has made the capture invalid"),
+    }
+}
+
+/// The error of a graph that was not added to a capture.
+fn not_added(failure: CudaFailure) -> Error {
+    match failure {
+        CudaFailure { call: "cuGraphAddChildGraphNode", code: CUDA_ERROR_NOT_SUPPORTED, .. } => {
+            let why = "the driver copies no graph with memory nodes or conditional nodes";
+            Error::new(ErrorKind::FeatureNotSupported, why)
                 .help("call what the graph was captured from in the closure, which may allocate")
-                .caused_by(Error::from(failure)))
+                .caused_by(Error::from(failure))
         }
-        Err(failure) => Err(failure.into()),
+        failure => failure.into(),
     }
 }
 

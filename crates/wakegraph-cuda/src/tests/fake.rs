@@ -49,8 +49,8 @@ struct State {
     no_pools: bool,
     /// Queries answer that nothing is over.
     held: bool,
-    /// Streams say that they capture.
-    captures_stay_open: bool,
+    /// What streams say of their capture.
+    capture_status: CUstreamCaptureStatus,
     /// The kinds of the nodes that captures record.
     captured: Vec<CUgraphNodeType>,
     /// The graphs in conditional nodes, which live as long as the node; here longer.
@@ -238,7 +238,12 @@ pub(super) fn launches() -> Vec<usize> {
 
 /// From now on, streams say that they capture; or that they do not.
 pub(super) fn leave_captures_open(open: bool) {
-    with(|state| state.captures_stay_open = open);
+    capture_status(if open { CU_STREAM_CAPTURE_STATUS_ACTIVE } else { CU_STREAM_CAPTURE_STATUS_NONE });
+}
+
+/// From now on, streams say this of their capture.
+pub(super) fn capture_status(status: CUstreamCaptureStatus) {
+    with(|state| state.capture_status = status);
 }
 
 /// Captures record nodes of these kinds from now on.
@@ -645,9 +650,8 @@ mod functions {
     }
 
     pub(super) unsafe extern "C" fn cuStreamIsCapturing(_: CUstream, status: *mut c_uint) -> Code {
-        let open = with(|state| state.captures_stay_open);
         // SAFETY: the caller gives a place for a number.
-        unsafe { status.write(c_uint::from(open)) };
+        unsafe { status.write(with(|state| state.capture_status)) };
         called("cuStreamIsCapturing")
     }
 
@@ -659,9 +663,8 @@ mod functions {
         nodes: *mut *const CUgraphNode,
         count: *mut usize,
     ) -> Code {
-        let open = with(|state| state.captures_stay_open);
         // SAFETY: the caller gives a place for a number.
-        unsafe { status.write(c_uint::from(open)) };
+        unsafe { status.write(with(|state| state.capture_status)) };
         // SAFETY: the caller gives a place for a handle.
         unsafe { graph.write(ptr::without_provenance_mut(fresh())) };
         // SAFETY: the caller gives a place for a pointer.

@@ -5,9 +5,11 @@ use std::sync::Arc;
 
 use wakegraph_hal::NativeStream;
 
-use super::super::capture_graph;
 use super::super::graph::add_to_capture;
-use super::super::sys::CUDA_ERROR_NOT_SUPPORTED;
+use super::super::sys::{
+    CU_STREAM_CAPTURE_STATUS_ACTIVE, CU_STREAM_CAPTURE_STATUS_NONE, CUDA_ERROR_NOT_SUPPORTED,
+};
+use super::super::{capture_graph, no_capture, not_added};
 use super::fake::FakeMemory;
 use super::*;
 
@@ -113,15 +115,34 @@ fn a_graph_is_added_to_a_stream_that_is_captured() {
         // SAFETY: the fake driver takes any handle.
         unsafe { add_to_capture(fake::driver(), stream, graph) }
     };
-    assert!(!add().unwrap());
+    let invalid = 2;
+    for (status, kind, found) in [
+        (CU_STREAM_CAPTURE_STATUS_NONE, ErrorKind::InvalidOperation, "is not captured"),
+        (invalid, ErrorKind::Driver, "a call before has made the capture invalid"),
+    ] {
+        fake::capture_status(status);
+        assert_eq!(add().unwrap(), status);
+        let error = no_capture(status);
+        assert_eq!(error.kind(), kind);
+        assert!(error.message().contains(found), "{error}");
+    }
     assert_eq!(fake::calls("cuGraphAddChildGraphNode"), 0);
     fake::leave_captures_open(true);
-    assert!(add().unwrap());
+    assert_eq!(add().unwrap(), CU_STREAM_CAPTURE_STATUS_ACTIVE);
     let added = ["cuGraphAddChildGraphNode", "cuStreamUpdateCaptureDependencies"].map(fake::calls);
     assert_eq!(added, [1, 1]);
     fake::fail("cuGraphAddChildGraphNode", 1, CUDA_ERROR_NOT_SUPPORTED);
-    assert_eq!(add().unwrap_err().code, CUDA_ERROR_NOT_SUPPORTED);
-    assert_eq!(fake::calls("cuStreamUpdateCaptureDependencies"), 1, "the capture is as it was");
+    let error = not_added(add().unwrap_err());
+    assert_eq!(error.kind(), ErrorKind::FeatureNotSupported);
+    assert!(error.message().contains("memory nodes or conditional nodes"), "{error}");
+    fake::fail("cuStreamUpdateCaptureDependencies", 1, CUDA_ERROR_NOT_SUPPORTED);
+    let error = not_added(add().unwrap_err());
+    assert!(!error.message().contains("nodes"), "not because of the graph: {error}");
+    assert_eq!(
+        fake::calls("cuStreamUpdateCaptureDependencies"),
+        2,
+        "the first one left the capture as it was"
+    );
     fake::leave_captures_open(false);
     for backend in ["hip", "cuda"] {
         // SAFETY: nothing is enqueued.

@@ -359,11 +359,17 @@ pub fn capture<C: CaptureContext>(context: &Arc<C>, native: &NativeCommand) -> R
     let ended = unsafe { context.end_capture(stream.raw(), &mut raw) };
     // Owned from here on, so that a graph is destroyed whatever went wrong.
     let graph = Owned::adopt(context, raw);
-    let ended = ended.map_err(|failure| invalid_capture::<C>(native, failure));
+    let ended = ended.map_err(|failure| (fault_of(failure.code), Error::from(failure)));
     // What the closure says tells more than the end of its capture.
-    called.map_err(|error| if ended.is_err() { error.help(CAPTURE_REMEDY) } else { error })?;
+    called.map_err(|error| match &ended {
+        Ok(()) => error,
+        Err((fault, end)) => error.with_note(&format!("{fault}{}", end.message())).help(CAPTURE_REMEDY),
+    })?;
     current?;
-    ended?;
+    ended.map_err(|(fault, end)| match end.kind() {
+        ErrorKind::DeviceLost => end,
+        _ => not_captured(native, &format!("{fault}{}", end.message())),
+    })?;
     graph.ok_or_else(|| not_captured(native, "the driver gave no graph"))
 }
 
@@ -376,18 +382,13 @@ fn not_captured(native: &NativeCommand, why: &str) -> Error {
     Error::new(ErrorKind::Driver, why).help(CAPTURE_REMEDY)
 }
 
-/// The error of a capture that has ended as invalid. CUDA and HIP have the same codes for that.
-fn invalid_capture<C: CaptureContext>(native: &NativeCommand, failure: ContextFailure<C>) -> Error {
-    let fault = match failure.code {
+/// What a closure did whose capture has ended with this code. CUDA and HIP have the same ones for that.
+fn fault_of(code: u32) -> &'static str {
+    match code {
         401 => "the closure has ended the capture; ",
         901 => "a call of the closure has made the capture invalid; ",
         904 => "a stream that branches off does not join; ",
         _ => "",
-    };
-    let error = Error::from(failure);
-    match error.kind() {
-        ErrorKind::DeviceLost => error,
-        _ => not_captured(native, &format!("{fault}{}", error.message())),
     }
 }
 
