@@ -121,12 +121,13 @@ impl Graph {
     ///
     /// # Errors
     /// At finalize: [`FeatureNotSupported`](ErrorKind::FeatureNotSupported) on a device that has no
-    /// stream to lend ([`CommandKinds::NATIVE`](crate::capabilities::CommandKinds::NATIVE)), and for work that
-    /// allocates where it cannot; the closure's own; [`NativePanicked`](ErrorKind::NativePanicked);
+    /// stream to lend ([`CommandKinds::NATIVE`](crate::capabilities::CommandKinds::NATIVE)), and for work
+    /// that allocates where it cannot; the closure's own; [`NativePanicked`](ErrorKind::NativePanicked);
     /// [`Driver`](ErrorKind::Driver) for work that cannot be captured, such as a call that waits: a
-    /// [`stream_task`](Self::stream_task) takes it. `Driver` is also the kind for a closure that has ended the
-    /// capture, and for a stream that has branched off and does not join. The device stays usable, and another
-    /// capture of the thread valid.
+    /// [`stream_task`](Self::stream_task) takes it. `Driver` is also the kind for a closure that has ended
+    /// the capture, and for a stream that has branched off and does not join. The device stays usable.
+    /// Another capture of the thread stays valid, unless the closure waits for the whole context or orders
+    /// its stream behind that capture's.
     ///
     /// # Safety
     /// The work touches nothing but what is declared, in the declared way, and what stays valid for

@@ -74,19 +74,20 @@ pub(super) fn replays() {
     }
 }
 
-/// Their capture is of this thread, in each mode. Neither makes the other one invalid.
+/// Their capture is of this thread, in each mode. Neither makes the other one invalid, not even one that
+/// fails, unless it draws the other one in.
 pub(super) fn beside_a_capture_of_the_application() {
     let app = Application::new(0);
     let theirs = app.stream.context().new_stream().unwrap();
+    let mistakes = [Mistake::Fails, Mistake::Waits, Mistake::EndsTheCapture, Mistake::LeavesABranchOpen];
     for mode in CAPTURE_MODES {
+        let branches = mistakes.map(|_| app.stream.context().new_stream().unwrap());
         // SAFETY: the stream is alive.
         unsafe { result::stream::begin_capture(theirs.cu_stream(), mode) }.unwrap();
         let mut step = Step::new(&app, LEN);
-        let error = refused_for(&app, |lent| {
-            allocate(lent, 4096)?;
-            Err(Error::new(ErrorKind::OutOfMemory, "no workspace left"))
-        });
-        assert_eq!(error.kind(), ErrorKind::OutOfMemory, "{error}");
+        for (mistake, branch) in mistakes.into_iter().zip(&branches) {
+            mistake.is_named_with(&app, branch.clone());
+        }
         app.runtime.block_on(async {
             step.submit().await.unwrap();
             step.end(0).await;
@@ -321,8 +322,18 @@ impl Mistake {
 
     /// Fails to finalize a graph with it.
     fn is_named(self, app: &Application) {
-        let branch = app.stream.context().new_stream().unwrap();
-        let error = refused_for(app, move |lent| self.make(lent, &branch));
+        self.is_named_with(app, app.stream.context().new_stream().unwrap());
+    }
+
+    fn is_named_with(self, app: &Application, branch: Arc<CudaStream>) {
+        let x = app.device.buffer::<f32>(LEN).unwrap();
+        let mut graph = Graph::new(&app.device);
+        // SAFETY: what the closure enqueues never runs.
+        unsafe {
+            graph.native("mistaken", [NativeAccess::write(&x)], move |lent, [_]| self.make(lent, &branch))
+        };
+        let error = graph.finalize().unwrap_err();
+        drop(graph);
         // cudarc keeps what the driver says of streams and events that are destroyed after their capture has
         // failed.
         let _ = app.stream.context().check_err();
@@ -330,18 +341,6 @@ impl Mistake {
         let text = error.to_string();
         assert!(text.contains("'mistaken'") && text.contains(self.name()), "{self:?}: {text}");
     }
-}
-
-/// The error of a graph whose native command has this closure, which fails while it is captured.
-fn refused_for(
-    app: &Application,
-    closure: impl Fn(&NativeStream<'_>) -> wakegraph::Result<()> + Send + Sync + 'static,
-) -> Error {
-    let x = app.device.buffer::<f32>(LEN).unwrap();
-    let mut graph = Graph::new(&app.device);
-    // SAFETY: what the closure enqueues never runs.
-    unsafe { graph.native("mistaken", [NativeAccess::write(&x)], move |lent, [_]| closure(lent)) };
-    graph.finalize().unwrap_err()
 }
 
 fn end_capture(stream: sys::CUstream) -> wakegraph::Result<()> {
