@@ -186,8 +186,8 @@ fn add_encoder(
 /// Held while something enqueues on the encoder's stream.
 static ENQUEUES: Mutex<()> = Mutex::new(());
 
-/// Has what `enqueue` enqueues on the encoder's stream lie in the order of the lent one, by two events. While
-/// the lent stream is captured, so is the other from the first event on.
+/// Puts the work that `enqueue` enqueues on the encoder's stream into the order of the lent one, by two
+/// events. While the lent stream is captured, so is the other from the first event on.
 fn within(
     lent: &NativeStream<'_>,
     stream: &CudaStream,

@@ -28,7 +28,7 @@ const MOST_TEXTS: usize = 8;
 /// A text as its tokens, answered by their mean.
 type Texts = Batcher<Bytes, Bytes>;
 
-/// Serves texts of so many tokens in each of the three ways, and prints what the clients see.
+/// Serves texts of `tokens` tokens in each of the three ways, and prints the times that the clients measure.
 pub(crate) async fn report(
     device: &Device,
     encoder: &Arc<Encoder>,
@@ -117,9 +117,9 @@ fn answers(means: &[f32], texts: usize) -> Vec<Bytes> {
 async fn serve(batcher: Texts, tokens: usize) -> std::io::Result<SocketAddr> {
     let answer = async move |State(batcher): State<Arc<Texts>>, text: Bytes| {
         if text.len() != 4 * tokens {
-            return Err(StatusCode::BAD_REQUEST);
+            return Err((StatusCode::BAD_REQUEST, format!("a text has {tokens} tokens of four bytes")));
         }
-        batcher.call(text).await.map_err(|_| StatusCode::SERVICE_UNAVAILABLE)
+        batcher.call(text).await.map_err(|error| (StatusCode::SERVICE_UNAVAILABLE, error.to_string()))
     };
     let router = Router::new().route("/", post(answer)).with_state(Arc::new(batcher));
     let listener = TcpListener::bind(("127.0.0.1", 0)).await?;
