@@ -16,7 +16,7 @@ use cudarc::driver::sys::{
 };
 
 /// `decide` sets a handle to whether a word is not 0, `choose` to the word. `count_down` takes 1 from a word,
-/// `turn` makes it the next of so many numbers.
+/// `turn` adds 1 modulo a number.
 const KERNELS: &CStr = c"
 .version 7.0
 .target sm_52
@@ -108,7 +108,7 @@ impl RawControl {
         Self::build(word, CUgraphConditionalNodeType::CU_GRAPH_COND_TYPE_WHILE, 1)
     }
 
-    /// A switch by the word with so many bodies, each of which makes the word the next number.
+    /// A switch by the word, whose bodies each make the word the number of the next one.
     pub(crate) fn turning(word: u64, bodies: u32) -> Self {
         Self::build(word, CUgraphConditionalNodeType::CU_GRAPH_COND_TYPE_SWITCH, bodies)
     }
