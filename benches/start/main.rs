@@ -7,8 +7,9 @@
 //!
 //! `photo` is the graph of the example `photo` without its files, `60_kernels` a chain of as many different
 //! ones. They run on the host, on each device of OpenCL, and on `cuda:0`; `--device=NAME` chooses one.
-//! Medians of five processes each, by turns; `--runs=N` says how many. All results are compared. A line `START`
-//! has all figures of a row, in milliseconds: `open` is the part of a warm start until the device is open.
+//! Medians of five processes each, by turns; `--runs=N` says how many. All results are compared. A line
+//! `START` has all figures of a row, in milliseconds: `open` is the part of a warm start until the device
+//! is open.
 #![allow(clippy::print_stdout, reason = "a benchmark prints its results")]
 #![expect(unsafe_code, reason = "declares device code, and calls drivers")]
 
