@@ -130,11 +130,11 @@ impl StreamDevice for CudaDeviceInner {
     }
 }
 
-/// Whether it is memory of this device, and not of the host.
+/// Whether it is memory of this GPU, be it of a share or of another context, and not of the host.
 pub(super) fn is_of(device: &CudaDeviceInner, view: &MemoryView) -> bool {
     let memory = view.memory().downcast_ref::<CudaMemory>();
     let is_on_device = view.memory().kind() == MemoryKind::Device;
-    is_on_device && memory.is_some_and(|memory| memory.device.id() == device.id())
+    is_on_device && memory.is_some_and(|memory| memory.device.context.device == device.context.device)
 }
 
 impl MemoryDevice for CudaDeviceInner {

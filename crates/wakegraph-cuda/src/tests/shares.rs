@@ -85,6 +85,23 @@ fn memory_of_a_share_is_the_devices() {
 }
 
 #[test]
+fn memory_of_the_device_is_no_other_gpus_for_a_share() {
+    let whole = Bench::new();
+    let [share, _rest] = shared(&whole.device, 16);
+    let of = |bench: &Bench| bench.device.allocate(&MemoryDesc::new(1 << 30, MemoryKind::Device)).unwrap();
+    let (ours, theirs) = (of(&share), of(&whole));
+    // A kernel counts the runs only where no other GPU's memory is used.
+    let kernels = fake::calls("cuGraphAddKernelNode");
+    share.chain(LOW_LATENCY, &[share.launch(1, &ours), share.launch(2, &theirs)]);
+    assert_eq!(fake::calls("cuGraphAddKernelNode") - kernels, 3);
+    // Copies are cut only within a GPU's memory.
+    let [src, dst] = [ours, theirs].map(MemoryView::whole);
+    let copies = fake::calls("cuGraphAddMemcpyNode");
+    share.chain(PLAIN, &[Command::BufferCopy { src, dst }]);
+    assert_eq!(fake::calls("cuGraphAddMemcpyNode") - copies, 4);
+}
+
+#[test]
 fn a_driver_before_12_4_has_no_shares() {
     let device = open_device(fake::without_green_contexts(), 0).unwrap();
     let error = device.share(16).unwrap_err();
