@@ -275,22 +275,19 @@ impl StreamContext for CudaContext {
         context: &Arc<Self>,
         priority: Priority,
     ) -> Result<CudaObject<CUstream_st>, CudaFailure> {
-        let flags = CU_STREAM_NON_BLOCKING;
-        CudaObject::create_by(context, |driver, place| {
-            // Without a priority, a stream has the lowest one, 0.
-            let (mut lowest, mut level) = (0, 0);
-            if priority == Priority::High {
-                // SAFETY: the context is bound, the places valid.
-                unsafe { call!(driver, cuCtxGetStreamPriorityRange(&raw mut lowest, &raw mut level)) }?;
-            }
-            match &context.green {
-                Some(green) => green.create_stream(driver, place, level),
-                // SAFETY: the context is bound, the place valid.
-                None if level == 0 => unsafe { call!(driver, cuStreamCreate(place, flags)) },
-                // SAFETY: as above.
-                None => unsafe { call!(driver, cuStreamCreateWithPriority(place, flags, level)) },
-            }
-        })
+        let _alone = context.green.as_ref().map(|green| green.alone.lock());
+        create_stream(context, priority)
+    }
+
+    fn try_create_stream(
+        context: &Arc<Self>,
+        priority: Priority,
+    ) -> Option<Result<CudaObject<CUstream_st>, CudaFailure>> {
+        let _alone = match &context.green {
+            Some(green) => Some(green.alone.try_lock()?),
+            None => None,
+        };
+        Some(create_stream(context, priority))
     }
 
     fn create_event(context: &Arc<Self>, timing: bool) -> Result<CudaObject<CUevent_st>, CudaFailure> {
@@ -330,6 +327,29 @@ impl StreamContext for CudaContext {
         // SAFETY: passed on to the caller.
         unsafe { get!(self.driver, cuEventElapsedTime(from, to)) }
     }
+}
+
+/// As [`create_stream`](StreamContext::create_stream). On a share, the caller holds the lock.
+fn create_stream(
+    context: &Arc<CudaContext>,
+    priority: Priority,
+) -> Result<CudaObject<CUstream_st>, CudaFailure> {
+    let flags = CU_STREAM_NON_BLOCKING;
+    CudaObject::create_by(context, |driver, place| {
+        // Without a priority, a stream has the lowest one, 0.
+        let (mut lowest, mut level) = (0, 0);
+        if priority == Priority::High {
+            // SAFETY: the context is bound, the places valid.
+            unsafe { call!(driver, cuCtxGetStreamPriorityRange(&raw mut lowest, &raw mut level)) }?;
+        }
+        match &context.green {
+            Some(green) => green.create_stream(driver, place, level),
+            // SAFETY: the context is bound, the place valid.
+            None if level == 0 => unsafe { call!(driver, cuStreamCreate(place, flags)) },
+            // SAFETY: as above.
+            None => unsafe { call!(driver, cuStreamCreateWithPriority(place, flags, level)) },
+        }
+    })
 }
 
 impl CaptureContext for CudaContext {

@@ -92,14 +92,14 @@ impl GreenContext {
         }
     }
 
-    /// Writes a new stream to the place, which is valid.
+    /// Writes a new stream to the place, which is valid. The caller holds the lock.
     pub(super) fn create_stream(
         &self,
         driver: &Driver,
         place: *mut CUstream,
         priority: c_int,
     ) -> Result<(), CudaFailure> {
-        let (_alone, flags) = (self.alone.lock(), CU_STREAM_NON_BLOCKING);
+        let flags = CU_STREAM_NON_BLOCKING;
         // SAFETY: the green context is alive; the caller gives the place.
         unsafe { call_newer!(driver, cuGreenCtxStreamCreate(place, self.raw, flags, priority)) }
     }

@@ -60,6 +60,31 @@ fn streams_of_a_share_are_those_of_its_green_context() {
     assert_eq!(plain(), before);
 }
 
+/// Without the fallback, the thread would wait for itself.
+#[test]
+fn enqueues_do_not_wait_for_code_that_is_loaded() {
+    let device = open_device(fake::driver(), 0).unwrap();
+    let [share, _rest] = shared(&device, 16);
+    let memory = share.memory();
+    let (buffer, _) = share.chain(PLAIN, &[share.launch(1, &memory)]);
+    let enqueue = |queue: &Arc<dyn Queue>| {
+        let event = share.event();
+        // SAFETY: the fake driver runs nothing.
+        unsafe { buffer.enqueue(&**queue, WaitList::NONE, Signal::new(&event)) }.unwrap();
+        *fake::launches().last().unwrap()
+    };
+    fake::hold(true);
+    let queues = [(); 3].map(|()| share.queue());
+    let first = enqueue(&queues[0]);
+    let created = || fake::calls("cuGreenCtxStreamCreate");
+    let before = created();
+    let context = &share.device.inner().context;
+    let common = context.confined(|| Ok(enqueue(&queues[1]))).unwrap();
+    assert!(common != first && created() == before);
+    let third = enqueue(&queues[2]);
+    assert!(third != common && third != first && created() == before + 1);
+}
+
 #[test]
 fn a_green_context_lives_as_long_as_what_was_made_in_it() {
     let device = open_device(fake::driver(), 0).unwrap();

@@ -94,17 +94,20 @@ impl<C: StreamContext> StreamPool<C> {
         self.streams(priority).take_idle().map_or_else(|| self.make(priority), |idle| Ok(Some(idle)))
     }
 
-    /// Makes a stream, which the caller has borrowed. None if there are as many as there may be.
+    /// Makes a stream, which the caller has borrowed. None if there are as many as there may be, or if the
+    /// caller would wait until another thread has loaded code.
     fn make(&self, priority: Priority) -> Result<Option<Arc<PooledStream<C>>>, ContextFailure<C>> {
         let made = &self.streams(priority).made;
         if made.fetch_add(1, Ordering::Relaxed) >= MOST_STREAMS {
             made.fetch_sub(1, Ordering::Relaxed);
             return Ok(None);
         }
-        let stream = DriverStream::create_with(&self.context, priority).inspect_err(|_| {
+        let stream = DriverStream::try_create_with(&self.context, priority).transpose();
+        if !matches!(stream, Ok(Some(_))) {
             made.fetch_sub(1, Ordering::Relaxed);
-        })?;
-        Ok(Some(Arc::new(PooledStream { stream: Arc::new(stream), state: AtomicU8::new(BORROWED) })))
+        }
+        let borrowed = |stream| PooledStream { stream: Arc::new(stream), state: AtomicU8::new(BORROWED) };
+        Ok(stream?.map(|stream| Arc::new(borrowed(stream))))
     }
 }
 

@@ -32,6 +32,15 @@ pub trait StreamContext: DriverContext {
         priority: Priority,
     ) -> Result<Owned<Self::StreamKind>, ContextFailure<Self>>;
 
+    /// As [`create_stream`](Self::create_stream). None where that would wait until another thread has loaded
+    /// code.
+    fn try_create_stream(
+        context: &Arc<Self>,
+        priority: Priority,
+    ) -> Option<Result<Owned<Self::StreamKind>, ContextFailure<Self>>> {
+        Some(Self::create_stream(context, priority))
+    }
+
     /// An event, whose records may have times.
     fn create_event(
         context: &Arc<Self>,
@@ -116,9 +125,20 @@ impl<C: StreamContext> DriverStream<C> {
 
     /// Creates a stream.
     pub fn create_with(context: &Arc<C>, priority: Priority) -> Result<Self, ContextFailure<C>> {
-        let stream = C::create_stream(context, priority)?;
+        C::create_stream(context, priority).map(Self::new)
+    }
+
+    /// Creates a stream. None where that would wait until another thread has loaded code.
+    pub(super) fn try_create_with(
+        context: &Arc<C>,
+        priority: Priority,
+    ) -> Option<Result<Self, ContextFailure<C>>> {
+        C::try_create_stream(context, priority).map(|created| created.map(Self::new))
+    }
+
+    fn new(stream: Owned<C::StreamKind>) -> Self {
         let (complete, behind) = (AtomicU64::new(0), AtomicU64::new(0));
-        Ok(Self { stream, recorded: Mutex::new(0), complete, behind })
+        Self { stream, recorded: Mutex::new(0), complete, behind }
     }
 
     /// Records an event behind everything that is on the stream now, and returns its sequence
