@@ -200,7 +200,7 @@ impl Drop for CudaContext {
             return;
         }
         self.report(CaptureRelaxed::enter(self.driver).and_then(|_relaxed| {
-            // SAFETY: retained once by `retain`, released once.
+            // SAFETY: retained once by `primary`, released once.
             unsafe { call!(self.driver, cuDevicePrimaryCtxRelease(self.device)) }
         }));
     }
