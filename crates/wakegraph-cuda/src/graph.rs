@@ -272,10 +272,11 @@ impl<'a> GraphBody<'a> {
     pub(super) fn create_handle(self) -> Result<ConditionalHandle, CudaFailure> {
         const CALL: &str = "cuGraphConditionalHandleCreate";
         let create = self.context.driver.cuGraphConditionalHandleCreate.ok_or_else(|| missing(CALL))?;
-        let mut handle = 0;
-        // SAFETY: graph and context are alive; the pointer is valid for a number.
-        let code = unsafe { create(&raw mut handle, self.raw, self.context.of_nodes(), 0, 0) };
-        outcome(CALL, code)?;
+        let (mut handle, context) = (0, self.context.of_nodes());
+        self.context.confined(|| {
+            // SAFETY: graph and context are alive; the pointer is valid for a number.
+            outcome(CALL, unsafe { create(&raw mut handle, self.raw, context, 0, 0) })
+        })?;
         Ok(handle)
     }
 
@@ -355,9 +356,11 @@ impl CudaGraphExec {
         let (exec, node) = (self.part_of(node), node.raw);
         let (context, params) = (exec.context().of_nodes(), copy_params(copy));
         let params = &raw const params;
-        // SAFETY: the node is of the graph that this was made from; the parameters are complete,
-        // and copied.
-        unsafe { call!(exec.driver(), cuGraphExecMemcpyNodeSetParams(exec.raw(), node, params, context)) }
+        exec.context().confined(|| {
+            // SAFETY: the node is of the graph that this was made from; the parameters are complete,
+            // and copied.
+            unsafe { call!(exec.driver(), cuGraphExecMemcpyNodeSetParams(exec.raw(), node, params, context)) }
+        })
     }
 }
 

@@ -256,15 +256,23 @@ fn memory_is_the_devices() {
     });
 }
 
-/// Kernels are loaded, and graphs are submitted, by several threads at once.
+/// Kernels are loaded, and graphs of all kinds of nodes are made and submitted, by several threads at once.
 fn several_threads_use_a_share() {
     let (share, rest) = Device::open("cuda:0").unwrap().share(UNITS).unwrap();
     let work = |device: &Device, seed: u32| {
         let x = device.buffer_from(&[seed; LEN]).unwrap();
+        let [y, flag] = [LEN, 1].map(|len| device.buffer::<u32>(len).unwrap());
         for n in 0..50 {
+            let mut body = Graph::new(device);
+            body.launch(step(n + 1, &x), Range::linear(LEN));
+            body.fill(&flag, 0_u32);
             let mut graph = Graph::new(device);
             graph.launch(step(n, &x), Range::linear(LEN));
-            graph.launch(step(n + 1, &x), Range::linear(LEN));
+            graph.copy(&x, &y);
+            graph.fill(&x, 0_u32);
+            graph.copy(&y, &x);
+            graph.fill(&flag, 1_u32);
+            graph.while_nonzero(&flag, &body);
             run(&graph);
         }
         let expected = (0..50).fold(seed, |x: u32, n: u32| {

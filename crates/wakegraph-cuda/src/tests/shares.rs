@@ -60,6 +60,35 @@ fn streams_of_a_share_are_those_of_its_green_context() {
     assert_eq!(plain(), before);
 }
 
+/// NVIDIA's documentation has the caller keep calls that use a green context apart.
+#[test]
+fn a_call_that_names_a_green_context_is_made_under_its_lock() {
+    let device = open_device(fake::driver(), 0).unwrap();
+    let [share, _rest] = shared(&device, 16);
+    let (memory, green) = (share.memory(), fake::green()[0]);
+    let view = || MemoryView::whole(memory.clone());
+    let half = |start| MemoryView::new(memory.clone(), start, 32).unwrap();
+    let copy = || Command::BufferCopy { src: half(0), dst: half(32) };
+    let fill = Command::BufferFill { dst: view(), pattern: [0u8; 4][..].into() };
+    let either = Command::If { condition: view(), then: Arc::new(Body::new()), otherwise: None };
+    share.chain(PLAIN, &[copy(), fill, either]);
+    let (mut buffer, handles) = share.chain(UPDATABLE, &[copy()]);
+    buffer.update_from(&*share.chain(UPDATABLE, &[copy()]).0).unwrap();
+    for enabled in [false, true] {
+        buffer.update(&[CommandUpdate { enabled: Some(enabled), ..CommandUpdate::new(handles[0]) }]).unwrap();
+    }
+    for call in [
+        "cuGraphAddMemcpyNode",
+        "cuGraphAddMemsetNode",
+        "cuGraphConditionalHandleCreate",
+        "cuGraphAddNode",
+        "cuGraphExecMemcpyNodeSetParams",
+    ] {
+        // It is current only under the lock.
+        assert_eq!(fake::current_at(call), green, "{call}");
+    }
+}
+
 /// Without the fallback, the thread would wait for itself.
 #[test]
 fn enqueues_do_not_wait_for_code_that_is_loaded() {
