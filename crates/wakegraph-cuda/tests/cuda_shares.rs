@@ -12,6 +12,7 @@ use std::sync::Arc;
 use cudarc::driver::{CudaContext, CudaFunction, sys};
 use cudarc::nvrtc::Ptx;
 use libtest_mimic::{Arguments, Completion, Failed, Trial};
+use wakegraph::dlpack::DlpackTensor;
 use wakegraph::hal::NativeStream;
 use wakegraph::interop::NativeAccess;
 use wakegraph::{Buffer, Device, Error, ErrorKind, FinalizeOptions, Graph, Range, kernel};
@@ -45,6 +46,7 @@ const TESTS: &[(&str, fn())] = &[
     ("every_launch_keeps_to_the_share", every_launch_keeps_to_the_share),
     ("a_rest_is_divided_again_or_refuses", a_rest_is_divided_again_or_refuses),
     ("memory_is_the_devices", memory_is_the_devices),
+    ("tensors_are_the_devices", tensors_are_the_devices),
     ("several_threads_use_a_share", several_threads_use_a_share),
     ("shares_come_and_go", shares_come_and_go),
     ("impossible_shares_are_refused", impossible_shares_are_refused),
@@ -254,6 +256,24 @@ fn memory_is_the_devices() {
             assert_eq!(memory.to_vec().await.unwrap(), [expected; LEN]);
         }
     });
+}
+
+/// Their tensors are those of the GPU.
+fn tensors_are_the_devices() {
+    let device = Device::open("cuda:0").unwrap();
+    let (share, rest) = device.share(UNITS).unwrap();
+    let x = device.buffer_from(&[1_u32; LEN]).unwrap();
+    let (mut expected, mut latest) = (1_u32, x.clone());
+    for (n, on) in [&share, &rest, &device].into_iter().enumerate() {
+        let tensor: DlpackTensor = latest.to_dlpack(&[LEN]).unwrap();
+        // SAFETY: the buffers of the same memory are used one after the other.
+        latest = unsafe { on.import_dlpack(tensor) }.unwrap();
+        let mut graph = Graph::new(on);
+        graph.launch(step(n as u32, &latest), Range::linear(LEN));
+        run(&graph);
+        expected = (n as u32).wrapping_mul(expected).wrapping_add(1);
+    }
+    assert_eq!(block_on(x.to_vec()).unwrap(), [expected; LEN]);
 }
 
 /// Kernels are loaded, and graphs of all kinds of nodes are made and submitted, by several threads at once.

@@ -332,9 +332,7 @@ impl Device {
 
     /// Returns DLPack's name for the device.
     fn dlpack_device(&self) -> Result<DLDevice> {
-        // A share, as in `cuda:0 (share of 16)`, has the memory of its device.
-        let index = self.selector().split([':', ' ']).nth(1).and_then(|index| index.parse().ok());
-        match (self.info().backend, index) {
+        match (self.info().backend, number(self.selector())) {
             ("host", _) => Ok(DLDevice { device_type: DLDevice::CPU, device_id: 0 }),
             ("cuda", Some(device_id)) => Ok(DLDevice { device_type: DLDevice::CUDA, device_id }),
             ("hip", Some(device_id)) => Ok(DLDevice { device_type: DLDevice::ROCM, device_id }),
@@ -344,6 +342,12 @@ impl Device {
             }
         }
     }
+}
+
+/// The number of a device among those of its backend. A share, as in `cuda:0 (share of 16)`, has that of its
+/// device, as their memory is the same.
+fn number(selector: &str) -> Option<i32> {
+    selector.split([':', ' ']).nth(1)?.parse().ok()
 }
 
 /// The number of elements of a tensor without gaps.
@@ -493,6 +497,12 @@ mod tests {
         let theirs = [ffi::DLDataTypeCode::INT, ffi::DLDataTypeCode::UINT, ffi::DLDataTypeCode::FLOAT];
         assert_eq!(codes, theirs.map(|code| code.0));
         assert_eq!(READ_ONLY, dlpark::DlpackFlags::READ_ONLY.bits());
+    }
+
+    #[test]
+    fn a_share_has_the_number_of_its_device() {
+        let selectors = ["cuda:10", "cuda:0 (share of 16)", "hip:3 (rest of 116) (share of 8)", "host"];
+        assert_eq!(selectors.map(number), [Some(10), Some(0), Some(3), None]);
     }
 
     #[test]
