@@ -16,8 +16,9 @@ use parking_lot::Mutex;
 use wakegraph_hal::{Error, ErrorKind, Result};
 
 use super::sys::{
-    CU_DEV_RESOURCE_TYPE_SM, CU_GREEN_CTX_DEFAULT_STREAM, CU_STREAM_NON_BLOCKING, CUcontext, CUdevResource,
-    CUdevice, CUgreenCtx, CUstream, CudaFailure, Driver, call_newer,
+    CU_DEV_RESOURCE_TYPE_SM, CU_GREEN_CTX_DEFAULT_STREAM, CU_STREAM_NON_BLOCKING,
+    CUDA_ERROR_INVALID_RESOURCE_CONFIGURATION, CUDA_ERROR_INVALID_VALUE, CUcontext, CUdevResource, CUdevice,
+    CUgreenCtx, CUresult, CUstream, CudaFailure, Driver, call_newer,
 };
 
 /// A green context. Whoever has it destroys it, after its streams and its code.
@@ -56,18 +57,21 @@ impl Multiprocessors {
         let split = unsafe {
             call_newer!(driver, cuDevSmResourceSplitByCount(first, &raw mut groups, all, others, 0, least))
         };
-        match split.map_err(Error::from) {
-            Ok(()) if groups == 1 && rest.smCount > 0 => Ok([Self(share), Self(rest)]),
-            Err(error) if error.kind() == ErrorKind::FeatureNotSupported => Err(error),
-            outcome => {
-                let why = format!("the driver does not divide {} multiprocessors at {count}", self.count());
-                let error = Error::new(ErrorKind::FeatureNotSupported, why)
-                    .help("ask for a multiple of 8 (of 2 before compute capability 9.0) that leaves some");
-                Err(outcome.err().into_iter().fold(error, Error::caused_by))
-            }
-        }
+        let refused = match split {
+            Ok(()) if groups == 1 && rest.smCount > 0 => return Ok([Self(share), Self(rest)]),
+            Ok(()) => None,
+            Err(failure) if NOT_SO_MANY.contains(&failure.code) => Some(Error::from(failure)),
+            Err(failure) => return Err(failure.into()),
+        };
+        let why = format!("the driver does not divide {} multiprocessors at {count}", self.count());
+        let error = Error::new(ErrorKind::FeatureNotSupported, why)
+            .help("ask for a multiple of 8 (of 2 before compute capability 9.0) that leaves some");
+        Err(refused.into_iter().fold(error, Error::caused_by))
     }
 }
+
+/// The codes with which the driver refuses to divide multiprocessors so.
+const NOT_SO_MANY: [CUresult; 2] = [CUDA_ERROR_INVALID_VALUE, CUDA_ERROR_INVALID_RESOURCE_CONFIGURATION];
 
 impl GreenContext {
     /// The caller has made the primary context current.

@@ -76,7 +76,7 @@ use kernel::OpenclKernel;
 use memory::OpenclMemory;
 use platform::{Id, Platform, PlatformDevice};
 use queue::{OpenclCommandBuffer, OpenclQueue};
-use sys::{DriverResult, SubDevice, call};
+use sys::{DriverResult, OpenclFailure, SubDevice, call};
 
 /// The backend that finds OpenCL's devices.
 #[derive(Clone, Copy, Debug)]
@@ -233,6 +233,18 @@ impl OpenclDevice {
         });
         devices.collect()
     }
+
+    /// The error for a failure of [`split`](Self::split): `refused`, if the driver says that it does not
+    /// divide the device so.
+    fn not_split(&self, failure: OpenclFailure, refused: Error) -> Error {
+        match failure.code {
+            sys::CL_DEVICE_PARTITION_FAILED
+            | sys::CL_INVALID_DEVICE_PARTITION_COUNT
+            | sys::CL_INVALID_VALUE
+            | sys::MISSING_FUNCTION => refused.caused_by(Error::from(failure)),
+            _ => self.context.error(failure),
+        }
+    }
 }
 
 // SAFETY: the backend meets the contract, as the conformance suite shows on two drivers: memory
@@ -323,10 +335,8 @@ unsafe impl Device for OpenclDevice {
         }
         let selector = |number| format!("{} (part {number} of {count})", self.context.info.selector);
         let parts = (0..count.get()).map(|number| (selector(number), units / count)).collect();
-        self.split(parts).map_err(|failure| {
-            refused(format!("the driver does not split the device into {count}"))
-                .caused_by(Error::from(failure))
-        })
+        let refused = refused(format!("the driver does not split the device into {count}"));
+        self.split(parts).map_err(|failure| self.not_split(failure, refused))
     }
 
     /// The two parts share a context with each other, not with the whole device.
@@ -339,7 +349,7 @@ unsafe impl Device for OpenclDevice {
             self.context.error(Error::new(ErrorKind::FeatureNotSupported, why))
         };
         let parts = self.split(share_selectors(selector, units).into_iter().zip(units).collect());
-        let parts = parts.map_err(|failure| refused().caused_by(Error::from(failure)))?;
+        let parts = parts.map_err(|failure| self.not_split(failure, refused()))?;
         parts.try_into().map_err(|_| refused())
     }
 }

@@ -17,9 +17,6 @@ use parking_lot::Mutex;
 
 use super::super::sys::*;
 
-/// What the driver answers that cannot divide multiprocessors in this way.
-const INVALID_RESOURCE_CONFIGURATION: Code = 915;
-
 /// What the driver answers while a capture of another thread forbids a call.
 const CAPTURE_UNSUPPORTED: Code = 900;
 
@@ -388,7 +385,9 @@ mod functions {
         // SAFETY: the caller gives a resource.
         let all = unsafe { all.read() };
         let count = least.next_multiple_of(8);
-        let Some(left) = all.smCount.checked_sub(count) else { return INVALID_RESOURCE_CONFIGURATION };
+        let Some(left) = all.smCount.checked_sub(count) else {
+            return CUDA_ERROR_INVALID_RESOURCE_CONFIGURATION;
+        };
         // SAFETY: the caller gives a place for a resource.
         unsafe { group.write(CUdevResource { smCount: count, ..all }) };
         // SAFETY: as above.

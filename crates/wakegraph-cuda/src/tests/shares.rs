@@ -170,7 +170,7 @@ fn a_failure_on_the_way_leaves_no_green_context() {
     {
         let device = open_device(fake::driver(), 0).unwrap();
         fake::fail(function, 1, OUT_OF_MEMORY);
-        device.share(16).unwrap_err();
+        assert_eq!(device.share(16).unwrap_err().kind(), ErrorKind::OutOfMemory, "{function}");
         assert_eq!(fake::green(), [], "{function}");
     }
 }

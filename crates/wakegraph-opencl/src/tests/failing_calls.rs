@@ -3,11 +3,13 @@
 
 use std::cell::Cell;
 use std::ffi::c_void;
+use std::num::NonZeroUsize;
 use std::sync::{Arc, OnceLock, mpsc};
 use std::time::Duration;
 
 use wakegraph_hal::{
-    Backend as _, Command, Device as _, Event, EventStatus, Notification, Notify, Queue, Signal, WaitList,
+    Backend as _, Command, Device as _, ErrorKind, Event, EventStatus, Notification, Notify, Queue, Signal,
+    WaitList,
 };
 
 use super::super::OpenclDevice;
@@ -66,6 +68,33 @@ fn a_query_that_fails_leaves_the_event_pending() {
         assert!(matches!(status, EventStatus::Pending), "{status:?}");
         end(&device, &end_a, 0);
         assert!(matches!(a.wait(None), EventStatus::Complete));
+    }
+}
+
+unsafe extern "C" fn fail_split(
+    _: *mut c_void,
+    _: *const isize,
+    _: u32,
+    _: *mut *mut c_void,
+    _: *mut u32,
+) -> i32 {
+    if fails() { sys::CL_OUT_OF_HOST_MEMORY } else { sys::CL_DEVICE_PARTITION_FAILED }
+}
+
+#[test]
+fn a_split_that_fails_is_not_called_refused() {
+    for device in changed(|core| core.clCreateSubDevices = Some(fail_split)) {
+        let parts = NonZeroUsize::MIN;
+        for kind in [ErrorKind::OutOfMemory, ErrorKind::FeatureNotSupported] {
+            FAILING.set(usize::from(kind == ErrorKind::OutOfMemory));
+            assert_eq!(device.sub_devices(parts).unwrap_err().kind(), kind);
+            if device.info().compute_units > 1 {
+                FAILING.set(usize::from(kind == ErrorKind::OutOfMemory));
+                let error = device.share(1).unwrap_err();
+                assert_eq!(error.kind(), kind);
+                assert!(error.to_string().contains(&*device.info().selector), "{error}");
+            }
+        }
     }
 }
 
