@@ -87,7 +87,7 @@ impl CudaContext {
             let mut context = Self::primary(self.driver, self.device, selector)?;
             let green = {
                 let _bound = context.bind()?;
-                GreenContext::create(self.driver, self.device, multiprocessors)?
+                GreenContext::take(self.driver, self.device, multiprocessors)?
             };
             context.green = Some(green);
             Ok(context)
@@ -194,7 +194,7 @@ impl DriverContext for CudaContext {
 impl Drop for CudaContext {
     fn drop(&mut self) {
         if let Some(green) = self.green.take() {
-            self.destroy(|| green.destroy(self.driver));
+            green.give_back();
         }
         if matches!(self.owner, ContextOwner::Application { .. }) {
             return;
@@ -343,7 +343,7 @@ fn create_stream(
             unsafe { call!(driver, cuCtxGetStreamPriorityRange(&raw mut lowest, &raw mut level)) }?;
         }
         match &context.green {
-            Some(green) => green.create_stream(driver, place, level),
+            Some(green) => green.create_stream(place, level),
             // SAFETY: the context is bound, the place valid.
             None if level == 0 => unsafe { call!(driver, cuStreamCreate(place, flags)) },
             // SAFETY: as above.

@@ -21,9 +21,11 @@ use super::sys::{
     CUgreenCtx, CUresult, CUstream, CudaFailure, Driver, call_newer,
 };
 
-/// A green context. Whoever has it destroys it, after its streams and its code.
+/// A green context.
 #[derive(Debug)]
 pub(super) struct GreenContext {
+    driver: &'static Driver,
+    device: CUdevice,
     raw: CUgreenCtx,
     /// The same as a context, which becomes current on the thread that holds the lock.
     pub(super) context: CUcontext,
@@ -31,8 +33,16 @@ pub(super) struct GreenContext {
     pub(super) multiprocessors: Multiprocessors,
 }
 
+// SAFETY: any thread may use a green context, one at a time.
+unsafe impl Send for GreenContext {}
+
+/// The green contexts of shares that are gone, for new shares of the same multiprocessors. The driver keeps
+/// 4 MiB of the device's memory for a green context, also after it has been destroyed, until the primary
+/// context ends (580).
+static IDLE: Mutex<Vec<GreenContext>> = Mutex::new(Vec::new());
+
 /// Some of a device's multiprocessors.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Multiprocessors(CUdevResource);
 
 impl Multiprocessors {
@@ -74,9 +84,27 @@ impl Multiprocessors {
 const NOT_SO_MANY: [CUresult; 2] = [CUDA_ERROR_INVALID_VALUE, CUDA_ERROR_INVALID_RESOURCE_CONFIGURATION];
 
 impl GreenContext {
-    /// The caller has made the primary context current.
-    pub(super) fn create(
-        driver: &Driver,
+    /// One that a share has given back, or a new one. The caller has made the primary context current.
+    pub(super) fn take(
+        driver: &'static Driver,
+        device: CUdevice,
+        multiprocessors: Multiprocessors,
+    ) -> Result<Self, CudaFailure> {
+        let fits = |idle: &Self| idle.device == device && idle.multiprocessors == multiprocessors;
+        let taken = {
+            let mut idle = IDLE.lock();
+            idle.iter().position(fits).map(|place| idle.swap_remove(place))
+        };
+        taken.map_or_else(|| Self::create(driver, device, multiprocessors), Ok)
+    }
+
+    /// The caller has destroyed everything that was made in it.
+    pub(super) fn give_back(self) {
+        IDLE.lock().push(self);
+    }
+
+    fn create(
+        driver: &'static Driver,
         device: CUdevice,
         mut multiprocessors: Multiprocessors,
     ) -> Result<Self, CudaFailure> {
@@ -89,28 +117,17 @@ impl GreenContext {
         unsafe { call_newer!(driver, cuGreenCtxCreate(&raw mut raw, desc, device, flags)) }?;
         // SAFETY: the green context has just been made; the place is valid.
         let converted = unsafe { call_newer!(driver, cuCtxFromGreenCtx(&raw mut context, raw)) };
-        let green = Self { raw, context, alone: Mutex::default(), multiprocessors };
-        match converted {
-            Ok(()) => Ok(green),
-            Err(failure) => green.destroy(driver).and(Err(failure)),
+        if let Err(failure) = converted {
+            // SAFETY: it was created, and this is the last use.
+            return unsafe { call_newer!(driver, cuGreenCtxDestroy(raw)) }.and(Err(failure));
         }
+        Ok(Self { driver, device, raw, context, alone: Mutex::default(), multiprocessors })
     }
 
     /// Writes a new stream to the place, which is valid. The caller holds the lock.
-    pub(super) fn create_stream(
-        &self,
-        driver: &Driver,
-        place: *mut CUstream,
-        priority: c_int,
-    ) -> Result<(), CudaFailure> {
+    pub(super) fn create_stream(&self, place: *mut CUstream, priority: c_int) -> Result<(), CudaFailure> {
         let flags = CU_STREAM_NON_BLOCKING;
         // SAFETY: the green context is alive; the caller gives the place.
-        unsafe { call_newer!(driver, cuGreenCtxStreamCreate(place, self.raw, flags, priority)) }
-    }
-
-    /// The caller has destroyed everything that was made in it.
-    pub(super) fn destroy(self, driver: &Driver) -> Result<(), CudaFailure> {
-        // SAFETY: it was created, and this is the last use.
-        unsafe { call_newer!(driver, cuGreenCtxDestroy(self.raw)) }
+        unsafe { call_newer!(self.driver, cuGreenCtxStreamCreate(place, self.raw, flags, priority)) }
     }
 }

@@ -256,6 +256,9 @@ impl Device {
     /// the share and the rest have their memory in common, and copies between them and this device go through
     /// the host. On the host, both have workers of their own, and this device keeps its own.
     ///
+    /// CUDA keeps 4 MiB of the device's memory for a share, and as much for a rest, until the process ends.
+    /// Later shares of the same size use it again.
+    ///
     /// ```
     /// use wakegraph::Device;
     /// use wakegraph::backend::host::{self, HostOptions};

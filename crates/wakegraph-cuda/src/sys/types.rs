@@ -283,7 +283,7 @@ impl CUgraphEdgeData {
 
 /// Resources of a device; here always multiprocessors. Newer versions end in a pointer, and are as long.
 #[repr(C, align(8))]
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct CUdevResource {
     pub(crate) type_: CUdevResourceType,
     pub(crate) padding: [c_uchar; 92],

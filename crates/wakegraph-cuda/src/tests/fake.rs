@@ -78,6 +78,8 @@ struct State {
     words_set: Vec<(CUdeviceptr, c_uint)>,
     /// The green contexts that there are.
     green: Vec<usize>,
+    /// What tells this thread's multiprocessors from those of other threads.
+    multiprocessors: Option<usize>,
     /// Kernel nodes as they were last set in an instance, by node, if a test wants to know.
     kernels: Option<HashMap<usize, FakeKernelNode>>,
 }
@@ -367,7 +369,9 @@ mod functions {
         all: *mut CUdevResource,
         kind: CUdevResourceType,
     ) -> Code {
-        let found = CUdevResource { type_: kind, smCount: 132, ..Default::default() };
+        let mut found = CUdevResource { type_: kind, smCount: 132, ..Default::default() };
+        let own = with(|state| *state.multiprocessors.get_or_insert_with(fresh));
+        found.internal[..size_of::<usize>()].copy_from_slice(&own.to_ne_bytes());
         // SAFETY: the caller gives a place for a resource.
         unsafe { all.write(found) };
         called("cuDeviceGetDevResource")
