@@ -133,7 +133,7 @@ impl Backend for CudaBackend {
 ///
 /// Contexts that the application creates are not counted: what is given as `keep_alive` is dropped
 /// when nothing uses the context any more. It is mostly what owns the context, such as an
-/// `Arc<cudarc::driver::CudaContext>`.
+/// `Arc<cudarc::driver::CudaContext>`. Shares of the device are in the primary context, not in this one.
 ///
 /// ```no_run
 /// # #![allow(unsafe_code)]
@@ -168,6 +168,9 @@ pub unsafe fn open_in_context(
 ///
 /// The graph stays the application's, which may change or destroy it after the call. The closure is called
 /// again for each finalize and `update_from`.
+///
+/// On a share of a device, the kernels of the graph keep the multiprocessors that they were captured for: of
+/// a graph that was captured in the primary context, they run on all.
 ///
 /// ```no_run
 /// # #![allow(unsafe_code)]

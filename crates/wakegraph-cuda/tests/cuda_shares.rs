@@ -12,6 +12,7 @@ use std::sync::Arc;
 use cudarc::driver::{CudaContext, CudaFunction, sys};
 use cudarc::nvrtc::Ptx;
 use libtest_mimic::{Arguments, Completion, Failed, Trial};
+use wakegraph::backend::cuda::capture_graph;
 use wakegraph::dlpack::DlpackTensor;
 use wakegraph::hal::NativeStream;
 use wakegraph::interop::NativeAccess;
@@ -44,6 +45,7 @@ const UNITS: usize = 16;
 
 const TESTS: &[(&str, fn())] = &[
     ("every_launch_keeps_to_the_share", every_launch_keeps_to_the_share),
+    ("the_applications_own_streams_are_not_confined", the_applications_own_streams_are_not_confined),
     ("a_rest_is_divided_again_or_refuses", a_rest_is_divided_again_or_refuses),
     ("memory_is_the_devices", memory_is_the_devices),
     ("tensors_are_the_devices", tensors_are_the_devices),
@@ -115,15 +117,77 @@ unsafe impl Send for Foreign {}
 unsafe impl Sync for Foreign {}
 
 impl Foreign {
-    /// Enqueues the kernel on a stream that is lent.
-    fn launch(self, lent: &NativeStream<'_>, mut counts: u64) -> wakegraph::Result<()> {
+    /// Enqueues the kernel on a stream.
+    fn launch(self, stream: sys::CUstream, mut counts: u64) -> wakegraph::Result<()> {
         let mut cycles = CYCLES;
         let mut args = [(&raw mut cycles).cast(), (&raw mut counts).cast()];
-        let (groups, stream, args) = (GROUPS as u32, lent.stream().cast(), args.as_mut_ptr());
+        let (groups, args) = (GROUPS as u32, args.as_mut_ptr());
         // SAFETY: the arguments are the kernel's, the stream is alive, and the function is loaded.
         let code =
             unsafe { sys::cuLaunchKernel(self.0, groups, 1, 1, 1, 1, 1, 0, stream, args, ptr::null_mut()) };
-        code.result().map_err(|error| Error::new(ErrorKind::Driver, "the launch failed").caused_by(error))
+        check(code)
+    }
+}
+
+fn check(code: sys::CUresult) -> wakegraph::Result<()> {
+    code.result().map_err(|error| Error::new(ErrorKind::Driver, "a call failed").caused_by(error))
+}
+
+/// A stream of the primary context, and an event, until the process ends.
+#[derive(Clone, Copy)]
+struct Branch {
+    stream: sys::CUstream,
+    event: sys::CUevent,
+}
+// SAFETY: any thread may use both.
+unsafe impl Send for Branch {}
+// SAFETY: as above.
+unsafe impl Sync for Branch {}
+
+impl Branch {
+    fn new(context: &CudaContext) -> Self {
+        context.bind_to_thread().unwrap();
+        let mut branch = Self { stream: ptr::null_mut(), event: ptr::null_mut() };
+        // SAFETY: the place is a pointer's; 1 is a stream that waits for no other.
+        check(unsafe { sys::cuStreamCreate(&raw mut branch.stream, 1) }).unwrap();
+        // SAFETY: the place is a pointer's; 2 is an event without times.
+        check(unsafe { sys::cuEventCreate(&raw mut branch.event, 2) }).unwrap();
+        branch
+    }
+
+    /// Has `second` wait for what is on `first`.
+    fn order(self, first: sys::CUstream, second: sys::CUstream) -> wakegraph::Result<()> {
+        // SAFETY: both are alive.
+        check(unsafe { sys::cuEventRecord(self.event, first) })?;
+        // SAFETY: as above.
+        check(unsafe { sys::cuStreamWaitEvent(second, self.event, 0) })
+    }
+
+    /// A graph of what `enqueue` enqueues on the stream.
+    fn capture(self, enqueue: impl FnOnce(sys::CUstream) -> wakegraph::Result<()>) -> TheirGraph {
+        let (relaxed, mut graph) =
+            (sys::CUstreamCaptureMode::CU_STREAM_CAPTURE_MODE_RELAXED, ptr::null_mut());
+        // SAFETY: the stream is alive.
+        check(unsafe { sys::cuStreamBeginCapture_v2(self.stream, relaxed) }).unwrap();
+        enqueue(self.stream).unwrap();
+        // SAFETY: as above; the place is a pointer's.
+        check(unsafe { sys::cuStreamEndCapture(self.stream, &raw mut graph) }).unwrap();
+        TheirGraph(graph)
+    }
+}
+
+/// A graph of the application, until the process ends.
+#[derive(Clone, Copy)]
+struct TheirGraph(sys::CUgraph);
+// SAFETY: one thread at a time uses it: the one that finalizes.
+unsafe impl Send for TheirGraph {}
+// SAFETY: as above.
+unsafe impl Sync for TheirGraph {}
+
+impl TheirGraph {
+    fn add_to(self, lent: &NativeStream<'_>) -> wakegraph::Result<()> {
+        // SAFETY: the graph is alive.
+        unsafe { capture_graph(lent, self.0.cast()) }
     }
 }
 
@@ -169,7 +233,7 @@ fn ways(device: &Device) -> Vec<(&'static str, BTreeSet<usize>)> {
         // SAFETY: the kernel changes what is declared, on the stream that is lent.
         unsafe {
             graph.native("theirs", accesses, move |lent, [counts]| {
-                foreign.launch(lent, counts.address() as u64)
+                foreign.launch(lent.stream().cast(), counts.address() as u64)
             })
         };
         run(&graph);
@@ -180,7 +244,7 @@ fn ways(device: &Device) -> Vec<(&'static str, BTreeSet<usize>)> {
         // SAFETY: as above.
         unsafe {
             graph.stream_task("theirs", accesses, move |lent, [counts]| {
-                foreign.launch(lent, counts.address().unwrap_or(0) as u64)
+                foreign.launch(lent.stream().cast(), counts.address().unwrap_or(0) as u64)
             })
         };
         run(&graph);
@@ -208,6 +272,39 @@ fn every_launch_keeps_to_the_share() {
     assert_eq!(ours.len(), units(&share), "{of_share:?}");
     assert_eq!(others.len(), units(&rest), "{of_rest:?}");
     assert!(ours.is_disjoint(&others), "{ours:?} and {others:?}");
+}
+
+/// The driver confines neither work on streams of the primary context, nor what was captured there.
+fn the_applications_own_streams_are_not_confined() {
+    let (share, _rest) = Device::open("cuda:0").unwrap().share(UNITS).unwrap();
+    let (context, function) = foreign_kernel();
+    let (foreign, branch) = (Foreign(function.cu_function()), Branch::new(&context));
+    let on_a_branch = used(&share, |counts| {
+        let mut graph = Graph::new(&share);
+        let accesses = [NativeAccess::write(counts)];
+        // SAFETY: the kernel changes what is declared, between the work on the stream that is lent.
+        unsafe {
+            graph.native("theirs", accesses, move |lent, [counts]| {
+                branch.order(lent.stream().cast(), branch.stream)?;
+                foreign.launch(branch.stream, counts.address() as u64)?;
+                branch.order(branch.stream, lent.stream().cast())
+            })
+        };
+        run(&graph);
+    });
+    let captured = used(&share, |counts| {
+        let address = counts.address().unwrap() as u64;
+        let theirs = branch.capture(|stream| foreign.launch(stream, address));
+        let mut graph = Graph::new(&share);
+        let accesses = [NativeAccess::write(counts)];
+        // SAFETY: the kernel changes what is declared; the graph is never destroyed.
+        unsafe { graph.native("theirs", accesses, move |lent, [_]| theirs.add_to(lent)) };
+        run(&graph);
+    });
+    for (name, used) in [("a stream of its own", on_a_branch), ("a captured graph", captured)] {
+        println!("SHARE {}: {name}: {} multiprocessors", share.selector(), used.len());
+        assert!(used.len() > share.info().compute_units, "{name} is confined");
+    }
 }
 
 fn a_rest_is_divided_again_or_refuses() {
