@@ -6,7 +6,8 @@
 //!
 //! The driver asks that a green context is current on one thread at a time. So it is current only while
 //! code is loaded, and while nodes are made or changed, under a lock. For every other call the primary
-//! context is.
+//! context is. Streams are created under the lock, too. Code may take long to load, as the driver compiles PTX:
+//! an enqueue does not wait for that to get a stream, but for the graph of a single command it does.
 #![expect(unsafe_code, reason = "calls the driver")]
 
 use std::ffi::c_int;
