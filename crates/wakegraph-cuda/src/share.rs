@@ -4,10 +4,10 @@
 //! or if it is a node that was added while the green context was current, of a function that was loaded so
 //! (measured on an H200). Memory and events belong to the primary context.
 //!
-//! The driver asks that a green context is current on one thread at a time. So it is current only while
-//! code is loaded, and while nodes are made or changed, under a lock. For every other call the primary
-//! context is. Streams are created under the lock, too. Code may take long to load, as the driver compiles PTX:
-//! an enqueue does not wait for that to get a stream, but for the graph of a single command it does.
+//! The driver asks that a green context is current on one thread at a time. So it is current only while code
+//! is loaded, and while nodes are made or changed, under a lock. For every other call the primary context is.
+//! Streams are created under the lock, too. Code may take long to load, as the driver compiles PTX: an
+//! enqueue does not wait for that to get a stream, but for the graph of a single command it does.
 #![expect(unsafe_code, reason = "calls the driver")]
 
 use std::ffi::c_int;

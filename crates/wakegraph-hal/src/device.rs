@@ -308,8 +308,8 @@ pub unsafe trait Device: Any + Debug + Send + Sync {
 
     /// Divides the compute units: a device that has at least `units` of them, and a device that has the
     /// others. No kernel of one runs on a unit of the other, except where code of the user's launches it on a
-    /// stream or with a graph of its own. [`DeviceInfo::compute_units`] says how many each has. `units` is less
-    /// than this device has, and not 0.
+    /// stream or with a graph of its own. [`DeviceInfo::compute_units`] says how many each has. `units` is
+    /// less than this device has, and not 0.
     ///
     /// The default refuses, which suits drivers that do not confine what graphs launch.
     ///

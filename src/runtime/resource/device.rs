@@ -245,19 +245,19 @@ impl Device {
 
     /// Divides the compute units between two devices: a share with at least `units` of them, and the rest.
     /// Kernels of the one never take a unit of the other, so what has to be answered soon runs on the share,
-    /// and long work beside it on the rest. On CUDA, a native command keeps to the units only on the stream that
-    /// it is lent: kernels on streams of its own, and graphs that it captured elsewhere, may run on all.
+    /// and long work beside it on the rest. On CUDA, a native command keeps to the units only on the stream
+    /// that it is lent: kernels on streams of its own, and graphs that it captured elsewhere, may run on all.
     ///
     /// The driver may round up: CUDA to multiples of 8 multiprocessors on an H100 or H200.
     /// [`info().compute_units`](DeviceInfo::compute_units) says how many each device has. This device stays
-    /// as it is, and its kernels run on all units, also on those of the share. On CUDA, a second share of this
-    /// device gets the same units as the first: for units of its own, divide the rest, which the host does,
-    /// and CUDA with driver 580 refuses.
+    /// as it is, and its kernels run on all units, also on those of the share. On CUDA, a second share of
+    /// this device gets the same units as the first: for units of its own, divide the rest, which the host
+    /// does, and CUDA with driver 580 refuses.
     ///
     /// On CUDA, all of them have the same memory: a kernel of one may use the buffers of another, but
-    /// [imported](Self::import) ones only where they were imported. On OpenCL, the share and the rest have their
-    /// memory in common, and copies between them and this device go through the host. On the host, both have
-    /// workers of their own, and this device keeps its own.
+    /// [imported](Self::import) ones only where they were imported. On OpenCL, the share and the rest have
+    /// their memory in common, and copies between them and this device go through the host. On the host, both
+    /// have workers of their own, and this device keeps its own.
     ///
     /// CUDA keeps 4 MiB of the device's memory for a share, and as much for a rest, until the process ends.
     /// Later shares of the same size use it again.
