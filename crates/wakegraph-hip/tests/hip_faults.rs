@@ -62,6 +62,7 @@ const CALLS: &[&str] = &[
     "hipStreamBeginCapture",
     "hipStreamEndCapture",
     "hipStreamIsCapturing",
+    "hipStreamQuery",
     "hipEventCreateWithFlags",
     "hipEventElapsedTime",
     "hipGraphAddMemcpyNode",
@@ -101,8 +102,8 @@ const LATER_CALLS: &[&str] = &[
 /// A call that two threads make first: the failure is made up for on one of them.
 const SET_DEVICE: &str = "hipSetDevice";
 
-/// Calls that the backend makes up for: a query is made again, an update becomes a new instance, memory is
-/// not registered, peers are asked about again, and a stream is not used again.
+/// Calls that the backend makes up for: a query of an event is made again, an update becomes a new instance,
+/// memory is not registered, and peers are asked about again.
 const OPTIONAL_CALLS: &[&str] = &[
     "hipEventQuery",
     "hipHostRegister",
@@ -110,8 +111,6 @@ const OPTIONAL_CALLS: &[&str] = &[
     "hipDeviceCanAccessPeer",
     "hipDeviceEnablePeerAccess",
     "hipModuleLaunchKernel",
-    "hipStreamGetPriority",
-    "hipStreamQuery",
 ];
 const OPTIONAL_CALLS_OF_POOLS: &[&str] = &["hipMemPoolSetAccess"];
 

@@ -72,7 +72,7 @@ hand_over! {
         hipGraphExecDestroy;
     (a, b): hipGraphNodeGetType hipDeviceTotalMem hipGetDeviceProperties hipDeviceEnablePeerAccess hipDeviceGetStreamPriorityRange
         hipMalloc hipMemPoolCreate hipMemPoolTrimTo hipFreeAsync hipModuleLoadData hipStreamCreateWithFlags
-        hipStreamBeginCapture hipStreamGetPriority hipStreamIsCapturing hipEventCreateWithFlags hipEventRecord
+        hipStreamBeginCapture hipStreamIsCapturing hipEventCreateWithFlags hipEventRecord
         hipGraphCreate hipGraphUpload hipGraphLaunch;
     (a, b, c): hipGraphGetNodes hipDeviceGetName hipDeviceGetAttribute hipDeviceCanAccessPeer hipMemPoolSetAttribute
         hipMemPoolSetAccess hipHostMalloc hipHostRegister hipHostGetDevicePointer hipPointerGetAttribute
