@@ -8,7 +8,7 @@ use std::sync::{Arc, OnceLock};
 use std::{fmt, ptr};
 
 use wakegraph_hal::support::kernel_cache;
-use wakegraph_hal::support::library::{file_key, file_of, search_key};
+use wakegraph_hal::support::library::{file_key, file_of, keep_handlers, search_key};
 use wakegraph_hal::support::sources::ProgramCache;
 use wakegraph_hal::support::streams::retry_with_room;
 use wakegraph_hal::{CodeOrigin, Compilation, Error, ErrorKind, Result};
@@ -60,10 +60,12 @@ fn compile_now(name: &str, source: &str, options: Options, capability: u32) -> R
     if let Some(code) = Compiler::kept().and_then(|kept| kept.task(source, options, capability).on_disk()) {
         return Ok((code, CodeOrigin::Disk));
     }
-    let nvrtc = nvrtc().map_err(|reason| lacks_compiler(name, reason))?;
-    let compiler = Compiler::loaded(nvrtc).map_err(broken)?;
-    let task = compiler.task(source, options, capability);
-    kernel_cache::get_or_compile(&task.key(), || run_compiler(nvrtc, name, &task))
+    keep_handlers(|| {
+        let nvrtc = nvrtc().map_err(|reason| lacks_compiler(name, reason))?;
+        let compiler = Compiler::loaded(nvrtc).map_err(broken)?;
+        let task = compiler.task(source, options, capability);
+        kernel_cache::get_or_compile(&task.key(), || run_compiler(nvrtc, name, &task))
+    })
 }
 
 fn lacks_compiler(name: &str, reason: &str) -> Error {

@@ -6,6 +6,7 @@ use std::ptr;
 use std::sync::Arc;
 
 use wakegraph_hal::support::kernel_cache;
+use wakegraph_hal::support::library::keep_handlers;
 use wakegraph_hal::support::sources::ProgramCache;
 use wakegraph_hal::support::streams::retry_with_room;
 use wakegraph_hal::{CodeOrigin, Compilation, Error, ErrorKind, Result};
@@ -36,7 +37,7 @@ pub(super) fn forget(code: &[u8]) {
 /// compiler's log.
 pub(super) fn compile(name: &str, source: &str, architecture: &str) -> Result<(Arc<[u8]>, Compilation)> {
     PROGRAMS.get_or_compile((source.into(), architecture.into()), || {
-        let (code, origin) = compile_now(name, source, architecture)?;
+        let (code, origin) = keep_handlers(|| compile_now(name, source, architecture))?;
         Ok((code.into(), origin))
     })
 }

@@ -10,6 +10,7 @@ use std::sync::Arc;
 use parking_lot::Mutex;
 use wakegraph_hal::support::kernel_cache;
 use wakegraph_hal::support::launch::no_variant;
+use wakegraph_hal::support::library::keep_handlers;
 use wakegraph_hal::support::sources::ProgramCache;
 use wakegraph_hal::support::spirv;
 use wakegraph_hal::{CodeOrigin, Compilation, Error, ErrorKind, KernelDesc, Result, dialect};
@@ -80,7 +81,7 @@ pub(super) fn compiles(context: &LevelZeroContext, desc: &KernelDesc<'_>, end: &
 /// # Errors
 /// [`Driver`](ErrorKind::Driver) with the build log when it cannot be built.
 pub(super) fn module(context: &LevelZeroContext, binary: &[u8], kernel: &str) -> Result<Arc<Owned<Module>>> {
-    let build = || Ok((Arc::new(build(context, binary, kernel)?), CodeOrigin::Compiled));
+    let build = || Ok((Arc::new(keep_handlers(|| build(context, binary, kernel))?), CodeOrigin::Compiled));
     context.modules.get_or_compile(binary.to_vec(), build).map(|(module, _)| module)
 }
 
@@ -196,7 +197,7 @@ pub(super) fn compile(
     product: u32,
 ) -> Result<(Arc<[u8]>, Compilation)> {
     PROGRAMS.get_or_compile((source.into(), language, product), || {
-        let (code, origin) = compile_now(kernel, source, language, product)?;
+        let (code, origin) = keep_handlers(|| compile_now(kernel, source, language, product))?;
         Ok((code.into(), origin))
     })
 }

@@ -6,6 +6,7 @@ use std::ptr;
 use std::sync::Arc;
 
 use parking_lot::{Mutex, MutexGuard};
+use wakegraph_hal::support::library::keep_handlers;
 use wakegraph_hal::support::spirv;
 use wakegraph_hal::{CodeOrigin, Compilation, Error, ErrorKind, Result};
 
@@ -60,7 +61,7 @@ pub(super) fn get(
     code: &Code<'_>,
     kernel: &str,
 ) -> Result<(Arc<Owned<Program>>, Compilation)> {
-    let build = || Ok((Arc::new(build(context, code, kernel)?), CodeOrigin::Compiled));
+    let build = || Ok((Arc::new(keep_handlers(|| build(context, code, kernel))?), CodeOrigin::Compiled));
     context.programs.get_or_compile(code.key(), build)
 }
 

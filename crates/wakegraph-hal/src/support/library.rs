@@ -65,8 +65,16 @@ pub fn search_key(names: &[&str]) -> Option<Vec<u8>> {
         std::env::split_paths(&folders).flat_map(|folder| names.iter().map(move |name| folder.join(name)));
     let installed = names.iter().map(PathBuf::from).filter(|name| name.is_absolute());
     let files = candidates.chain(installed).chain(["/etc/ld.so.cache".into()]);
-    let files: Vec<_> = files.map(|path| (file_key(&path), path)).collect();
-    Some(format!("{:?} {folders:?} {files:?}", std::env::current_exe().ok()?).into_bytes())
+    let mut key = std::env::current_exe().ok()?.into_os_string().into_encoded_bytes();
+    key.extend_from_slice(folders.as_encoded_bytes());
+    for path in files {
+        // A NUL is in no path.
+        key.push(0);
+        key.extend_from_slice(path.as_os_str().as_encoded_bytes());
+        key.push(0);
+        key.extend(file_key(&path).unwrap_or_default());
+    }
+    Some(key)
 }
 
 /// The identity of a file's contents: its size and the time of its last change. None if there is no file.

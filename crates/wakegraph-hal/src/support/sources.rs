@@ -8,7 +8,6 @@ use std::time::Instant;
 
 use parking_lot::Mutex;
 
-use super::library::keep_handlers;
 use crate::util::TryOnce;
 use crate::{CodeOrigin, Compilation, Error, ErrorKind, KernelDesc, Param, ParamKind, Result, dialect};
 
@@ -300,7 +299,7 @@ impl<K: PartialEq, P: ?Sized> ProgramCache<K, P> {
     ) -> Result<(Arc<P>, Compilation)> {
         let (program, start, mut origin) = (self.find_or_add(key), Instant::now(), CodeOrigin::Memory);
         let compile = || {
-            let (program, from) = keep_handlers(compile)?;
+            let (program, from) = compile()?;
             origin = from;
             Ok(program)
         };
