@@ -58,7 +58,7 @@ fn main() -> ExitCode {
     report.finish()
 }
 
-/// What the tasks of a row do.
+/// The work of a row's tasks.
 struct Shape {
     name: &'static str,
     /// Lengths of chains of kernels, with an async host task between two chains.
@@ -112,7 +112,7 @@ fn row(
     }
 }
 
-/// What the rounds of one contender gave.
+/// The figures of one contender's rounds.
 #[derive(Default)]
 struct Side {
     rates: Vec<f64>,

@@ -191,7 +191,7 @@ impl Row<'_> {
 /// The starts of a contender, which takes turns with the other.
 struct Starts {
     who: &'static str,
-    /// What an earlier process has left for those that start warm.
+    /// The files that an earlier process has left for those that start warm.
     kept: Folder,
     cold: Vec<Started>,
     warm: Vec<Started>,

@@ -204,9 +204,12 @@ pub unsafe fn open_in_context(
 /// declared by the native command, and stays valid for as long as the executable may run.
 #[expect(unsafe_code, reason = "takes a handle of another library")]
 pub unsafe fn capture_graph(stream: &NativeStream<'_>, graph: *mut c_void) -> Result<()> {
-    if graph.is_null() || stream.backend() != CudaBackend.name() {
-        let why = "a null handle is no graph, and only streams of CUDA capture one";
-        return Err(Error::new(ErrorKind::InvalidArgument, why));
+    let invalid = |why: String| Err(Error::new(ErrorKind::InvalidArgument, why));
+    if graph.is_null() {
+        return invalid("the handle of the graph is null".into());
+    }
+    if stream.backend() != CudaBackend.name() {
+        return invalid(format!("a stream of the backend '{}' cannot capture a CUgraph", stream.backend()));
     }
     // SAFETY: the stream is lent; the caller vouches for the graph.
     match unsafe { graph::add_to_capture(error::driver()?, stream.stream().cast(), graph.cast()) } {

@@ -28,7 +28,7 @@ pub(super) struct GreenContext {
     driver: &'static Driver,
     device: CUdevice,
     raw: CUgreenCtx,
-    /// The same as a context, which becomes current on the thread that holds the lock.
+    /// The handle to make it current, on the thread that holds the lock.
     pub(super) context: CUcontext,
     pub(super) alone: Mutex<()>,
     pub(super) multiprocessors: Multiprocessors,

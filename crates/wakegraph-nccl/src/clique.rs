@@ -149,7 +149,7 @@ impl Drop for Clique {
         let (functions, ranks) = (self.functions, mem::take(self.ranks.get_mut()));
         let destroy = move || exit::unless_exiting(|| destroy(functions, ranks));
         if let Err(error) = thread::Builder::new().name("wakegraph-nccl".into()).spawn(destroy) {
-            tracing::warn!(target: "wakegraph", %error, "NCCL's communicators stay, as no thread can be started");
+            tracing::warn!(target: "wakegraph", %error, "no thread can be started to destroy communicators");
         }
     }
 }

@@ -36,7 +36,7 @@ elements! {
     half::bf16 = 9;
 }
 
-/// How the elements of all ranks become one.
+/// An operation that makes one element of those of all ranks.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub enum Reduction {

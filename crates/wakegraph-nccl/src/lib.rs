@@ -39,7 +39,7 @@
 //! rank's graph may block that of the next. Here there is one launch. Calls of NCCL by other libraries in the
 //! process are not ordered against these.
 //!
-//! # What it needs
+//! # Requirements
 //! - NCCL 2.20 or newer as `libnccl.so.2`, which is loaded at run time.
 //! - Devices that can access each other's memory, where there are several, all opened by
 //!   [`Device::open`](wakegraph::Device::open). [Imported](wakegraph::Device::import) buffers are taken on
@@ -89,7 +89,7 @@ impl Communicator {
     /// [`Unavailable`](ErrorKind::Unavailable) where NCCL is missing or too old;
     /// [`InvalidArgument`](ErrorKind::InvalidArgument) for no devices, for devices other than CUDA's, for the
     /// same twice without `NCCL_MULTI_RANK_GPU_ENABLE=1`, and for several ranks where one of the
-    /// [variables](crate#what-it-needs) of the environment is not set;
+    /// [variables](crate#requirements) of the environment is not set;
     /// [`Driver`](ErrorKind::Driver) where NCCL fails.
     pub fn new(devices: &[Device]) -> Result<Self> {
         let invalid = |why: String| Error::new(ErrorKind::InvalidArgument, why);
@@ -106,8 +106,9 @@ impl Communicator {
         }
         let is_open = |name: &&&str| devices.len() > 1 && std::env::var_os(**name).is_none();
         if let Some(name) = DECISIONS.iter().find(is_open) {
-            return Err(invalid(format!("several ranks, and {name} is not set"))
-                .help("set it before the program starts, mostly to 0: the documentation of `wakegraph-nccl` says why"));
+            return Err(invalid(format!("several ranks, and {name} is not set")).help(
+                "set it before the program starts, mostly to 0; see \"Requirements\" in the documentation",
+            ));
         }
         Ok(Self(Arc::new(Clique::new(Functions::load()?, devices)?)))
     }

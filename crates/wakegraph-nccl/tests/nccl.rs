@@ -1,7 +1,6 @@
 //! NCCL's collectives on GPUs: one, two and four. With fewer, or without NCCL, tests are ignored by name.
 //!
-//! What no GPU is needed for, the order of the ranks above all, is tested in `src/tests.rs`. For one rank,
-//! NCCL makes copies and launches none of its kernels.
+//! `src/tests.rs` tests what needs no GPU, the order of the ranks above all. For one rank, NCCL makes copies and launches none of its kernels.
 #![expect(unsafe_code, reason = "declares device code, and sets a variable of the environment")]
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 #![allow(clippy::print_stdout, reason = "prints what it has counted")]
@@ -32,7 +31,7 @@ type Test = (&'static str, &'static [usize], fn(&[Device]));
 const ONE: &[usize] = &[0];
 const TWO: &[usize] = &[0, 1];
 const FOUR: &[usize] = &[0, 1, 2, 3];
-/// What NCCL 2.30 allows as an experiment, so that one GPU shows two ranks.
+/// Two ranks on one GPU, which NCCL 2.30 allows as an experiment.
 const SHARED: &[usize] = &[0, 0];
 
 const TESTS: &[Test] = &[
@@ -195,7 +194,7 @@ fn every_collective<T: Sample>(nccl: &Communicator, len: usize) {
         |len| -> Vec<Buffer<T>> { devices.iter().map(|device| device.buffer(len).unwrap()).collect() };
     let (parts, wholes) = (filled(len), filled(len * ranks));
     let mut graph = Graph::new(&devices[0]);
-    // What each output of each collective should be.
+    // The contents that each output of each collective should have.
     let mut expected: Vec<(String, Buffer<T>, Vec<T>)> = Vec::new();
     let mut expect = |what: String, outputs: Vec<Buffer<T>>, at: &dyn Fn(usize, usize) -> f64| {
         for (rank, output) in outputs.into_iter().enumerate() {

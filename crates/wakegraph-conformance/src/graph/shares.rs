@@ -7,23 +7,30 @@ use crate::kernels::mix;
 use crate::suite::{Need, Setup, lacks, tests};
 
 tests!("graph/shares":
-    &[] => [shares_have_units_of_their_own_or_are_refused],
+    &[] => [shares_without_units_are_refused, shares_have_units_of_their_own_or_are_refused],
     &[Need::Results] => [graphs_run_beside_the_device, one_graph_spans_device_and_shares]);
 
 const LEN: usize = 1000;
 
-/// A share and the rest of the first device, if there is such a thing.
-fn shared(setup: &Setup) -> Option<(Device, Device)> {
+/// The first device, if it can be divided here.
+fn divisible(setup: &Setup) -> Option<&Device> {
     let device = setup.device();
     if device.info().compute_units < 2 {
         lacks("a second compute unit");
         return None;
     }
-    if keeps_threads_busy(device) {
-        lacks("cores to spare for the threads of Intel's sub-devices");
+    // Intel's runtime for the CPU keeps the threads of a sub-device, which spin for work: all later tests of
+    // the process would take twice as long.
+    if device.info().driver.starts_with("Intel(R) OpenCL") {
+        lacks("a driver that ends the threads of its sub-devices");
         return None;
     }
-    match device.share(1) {
+    Some(device)
+}
+
+/// A share and the rest of the first device, if there is such a thing.
+fn shared(setup: &Setup) -> Option<(Device, Device)> {
+    match divisible(setup)?.share(1) {
         Err(error) if error.kind() == ErrorKind::FeatureNotSupported => {
             lacks("shares of compute units");
             None
@@ -32,25 +39,19 @@ fn shared(setup: &Setup) -> Option<(Device, Device)> {
     }
 }
 
-/// Whether threads of a sub-device go on looking for work when it is gone, as those of Intel's runtime for the
-/// CPU: all later tests of the process would take twice as long.
-fn keeps_threads_busy(device: &Device) -> bool {
-    device.info().driver.starts_with("Intel(R) OpenCL")
+fn shares_without_units_are_refused(setup: &Setup) {
+    let device = setup.device();
+    for none in [0, device.info().compute_units, usize::MAX] {
+        assert_eq!(device.share(none).unwrap_err().kind(), ErrorKind::InvalidArgument);
+    }
 }
 
 fn shares_have_units_of_their_own_or_are_refused(setup: &Setup) {
-    let device = setup.device();
-    let units = device.info().compute_units;
-    for none in [0, units, usize::MAX] {
-        assert_eq!(device.share(none).unwrap_err().kind(), ErrorKind::InvalidArgument);
-    }
-    if units < 2 || keeps_threads_busy(device) {
-        return;
-    }
+    let Some(device) = divisible(setup) else { return };
     match device.share(1) {
         Ok((share, rest)) => {
             let [of_share, of_rest] = [&share, &rest].map(|device| device.info().compute_units);
-            assert!(of_share >= 1 && of_rest >= 1 && of_share + of_rest <= units);
+            assert!(of_share >= 1 && of_rest >= 1 && of_share + of_rest <= device.info().compute_units);
             assert!(share != rest && share != *device && share.selector() != rest.selector());
             assert!(share.selector().starts_with(device.selector()), "{}", share.selector());
         }
@@ -86,7 +87,7 @@ fn graphs_run_beside_the_device(setup: &Setup) {
                 assert_eq!(x.to_vec().await.unwrap(), [*value; LEN]);
             }
         }
-        // What is in flight keeps a share.
+        // A submission in flight keeps its share.
         let (exec, x, value) = chain(&share, 7);
         let submission = exec.submit();
         drop((share, rest, exec));

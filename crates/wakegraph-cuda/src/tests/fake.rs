@@ -46,7 +46,7 @@ struct State {
     no_pools: bool,
     /// Queries answer that nothing is over.
     held: bool,
-    /// What streams say of their capture.
+    /// The status of each stream's capture.
     capture_status: CUstreamCaptureStatus,
     /// The kinds of the nodes that captures record.
     captured: Vec<CUgraphNodeType>,
@@ -78,7 +78,7 @@ struct State {
     words_set: Vec<(CUdeviceptr, c_uint)>,
     /// The green contexts that there are.
     green: Vec<usize>,
-    /// What tells this thread's multiprocessors from those of other threads.
+    /// An identity of this thread's multiprocessors, so that no other thread finds its green contexts idle.
     multiprocessors: Option<usize>,
     /// Kernel nodes as they were last set in an instance, by node, if a test wants to know.
     kernels: Option<HashMap<usize, FakeKernelNode>>,

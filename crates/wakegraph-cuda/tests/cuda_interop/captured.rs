@@ -265,7 +265,7 @@ impl Tensor {
     }
 }
 
-/// What a closure does wrong after it has allocated.
+/// A mistake that a closure makes after it has allocated.
 #[derive(Clone, Copy, Debug)]
 enum Mistake {
     Fails,

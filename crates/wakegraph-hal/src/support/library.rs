@@ -66,9 +66,10 @@ pub fn search_key(names: &[&str]) -> Option<Vec<u8>> {
     let installed = names.iter().map(PathBuf::from).filter(|name| name.is_absolute());
     let files = candidates.chain(installed).chain(["/etc/ld.so.cache".into()]);
     let mut key = std::env::current_exe().ok()?.into_os_string().into_encoded_bytes();
+    // No path has a NUL.
+    key.push(0);
     key.extend_from_slice(folders.as_encoded_bytes());
     for path in files {
-        // A NUL is in no path.
         key.push(0);
         key.extend_from_slice(path.as_os_str().as_encoded_bytes());
         key.push(0);

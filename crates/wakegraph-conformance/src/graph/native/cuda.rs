@@ -263,7 +263,7 @@ fn a_graph_of_the_application(setup: &Setup) {
     };
     graph.launch(add(1, &y), Range::linear(1000));
     let (one, two) = (graph.finalize().unwrap(), graph.finalize().unwrap());
-    // What the executables have is a copy of their graph.
+    // The executables have a copy of the graph.
     drop(graph);
     setup.block_on(async {
         for exec in [&one, &two, &one] {

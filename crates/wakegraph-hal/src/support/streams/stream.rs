@@ -380,7 +380,7 @@ pub fn capture<C: CaptureContext>(context: &Arc<C>, native: &NativeCommand) -> R
     // Owned from here on, so that a graph is destroyed whatever went wrong.
     let graph = Owned::adopt(context, raw);
     let ended = ended.map_err(|failure| (fault_of(failure.code), Error::from(failure)));
-    // What the closure says tells more than the end of its capture.
+    // The closure's error says more than the end of its capture.
     called.map_err(|error| match &ended {
         Ok(()) => error,
         Err((fault, end)) => error.with_note(&format!("{fault}{}", end.message())).help(CAPTURE_REMEDY),
@@ -402,7 +402,7 @@ fn not_captured(native: &NativeCommand, why: &str) -> Error {
     Error::new(ErrorKind::Driver, why).help(CAPTURE_REMEDY)
 }
 
-/// What a closure did whose capture has ended with this code. CUDA and HIP have the same ones for that.
+/// The mistake of a closure whose capture has ended with this code of CUDA's and HIP's. Empty for other codes.
 fn fault_of(code: u32) -> &'static str {
     match code {
         401 => "the closure has ended the capture; ",
