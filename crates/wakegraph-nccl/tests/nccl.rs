@@ -1,6 +1,7 @@
 //! NCCL's collectives on GPUs: one, two and four. With fewer, or without NCCL, tests are ignored by name.
 //!
-//! `src/tests.rs` tests what needs no GPU, the order of the ranks above all. For one rank, NCCL makes copies and launches none of its kernels.
+//! `src/tests.rs` tests what needs no GPU, the order of the ranks above all. For one rank, NCCL makes
+//! copies and launches none of its kernels.
 #![expect(unsafe_code, reason = "declares device code, and sets a variable of the environment")]
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 #![allow(clippy::print_stdout, reason = "prints what it has counted")]

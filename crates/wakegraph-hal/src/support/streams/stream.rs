@@ -402,7 +402,8 @@ fn not_captured(native: &NativeCommand, why: &str) -> Error {
     Error::new(ErrorKind::Driver, why).help(CAPTURE_REMEDY)
 }
 
-/// The mistake of a closure whose capture has ended with this code of CUDA's and HIP's. Empty for other codes.
+/// The mistake of a closure whose capture has ended with this code of CUDA's and HIP's. Empty for other
+/// codes.
 fn fault_of(code: u32) -> &'static str {
     match code {
         401 => "the closure has ended the capture; ",
